@@ -1,0 +1,36 @@
+"""The frameworks: a registry of adapters, each imported when it is first asked for."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+
+from IPython.core.error import UsageError
+
+from tpu_magic.frameworks.base import Adapter
+
+# name: (module, class). An adapter's module is the only place that imports its framework.
+REGISTRY = {
+    "torch": ("tpu_magic.frameworks.torch_xla", "TorchXla"),
+    "torch-eager": ("tpu_magic.frameworks.torch_eager", "TorchEager"),
+}
+
+
+@cache
+def adapter(name: str) -> Adapter:
+    """Return the adapter of a framework, one per process.
+
+    Raises
+    ------
+    IPython.core.error.UsageError
+        When there is no adapter of that name yet.
+    """
+    try:
+        module, attribute = REGISTRY[name]
+    except KeyError:
+        raise UsageError(
+            f"--framework {name} is not there yet in this version of tpu_magic "
+            f"(it has: {', '.join(REGISTRY)})"
+        ) from None
+    made: Adapter = getattr(importlib.import_module(module), attribute)()
+    return made
