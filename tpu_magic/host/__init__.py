@@ -1,0 +1,1 @@
+"""Where am I: read from files, variables and metadata that are handed in."""

@@ -1,0 +1,1 @@
+"""`%tpu_setup` and `%tpu_info`: versions, plan, install, verify, report."""
