@@ -1,0 +1,149 @@
+"""What is odd here and would go wrong later: a table of rules over the situation, each one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import Version
+
+from tpu_magic.setup import versions as table
+from tpu_magic.setup.situation import Situation
+
+Rule = Callable[[Situation, str], Iterator[str]]
+
+
+def findings(situation: Situation, framework: str) -> tuple[str, ...]:
+    """Return every finding for a framework, in the order of the rules."""
+    return tuple(line for rule in RULES for line in rule(situation, framework))
+
+
+def demands_line(situation: Situation) -> str | None:
+    """Return `libtpu 0.0.21.1 (wanted by torch_xla: ==0.0.21, jax: ==0.0.23)`."""
+    if not situation.demands and not situation.has("libtpu"):
+        return None
+    found = situation.versions.get("libtpu", "is not installed")
+    wants = ", ".join(f"{name}: {want}" for name, want in situation.demands.items())
+    return f"libtpu {found}" + (f" (wanted by {wants})" if wants else "")
+
+
+def _is_on(environ: Mapping[str, str], name: str) -> bool:
+    return environ.get(name, "").lower() not in {"", "0", "false"}
+
+
+def _hidden_bfloat16(situation: Situation, framework: str) -> Iterator[str]:  # noqa: ARG001
+    for name in ("XLA_USE_BF16", "XLA_DOWNCAST_BF16"):
+        if _is_on(situation.environ, name):
+            yield (
+                f"{name} is set: tensors that say float32 hold bfloat16 (1.001 becomes 1.0) and "
+                "sums of losses go wrong; unset it before the kernel starts and use "
+                "%%tpu_run --precision bf16"
+            )
+
+
+def _old_runtime(situation: Situation, framework: str) -> Iterator[str]:  # noqa: ARG001
+    names = [name for name in situation.environ if name.startswith("XRT_")]
+    if names:
+        verb = "is" if len(names) == 1 else "are"
+        yield (
+            f"{', '.join(sorted(names))} {verb} from the removed XRT runtime and {verb} ignored; "
+            "PJRT is used"
+        )
+    if client := situation.versions.get("cloud-tpu-client"):
+        yield f"cloud-tpu-client {client} is obsolete: it served the removed XRT runtime"
+
+
+def _hidden_tpu(situation: Situation, framework: str) -> Iterator[str]:  # noqa: ARG001
+    if not situation.facts.tpu:
+        return
+    for name in ("PJRT_DEVICE", "JAX_PLATFORMS"):
+        value = situation.environ.get(name, "")
+        if value and "tpu" not in value.lower():
+            yield f"{name}={value} is set, so the TPU that is here would not be used"
+
+
+def _library_path(situation: Situation, framework: str) -> Iterator[str]:  # noqa: ARG001
+    path = situation.environ.get("TPU_LIBRARY_PATH")
+    if path and not Path(path).exists():
+        ends = "; with torch_tpu, `import torch` then ends the process"
+        yield (
+            f"TPU_LIBRARY_PATH={path} does not exist" + (ends if situation.has("torch_tpu") else "")
+        )
+
+
+def _tensorflow_first(situation: Situation, framework: str) -> Iterator[str]:
+    if framework != "torch" or not situation.has("torch_xla"):
+        return
+    if blocked := tensorflow_blocks(situation.loaded):
+        yield blocked
+    elif situation.has("tensorflow"):
+        yield (
+            "tensorflow can conflict with torch_xla: tensorflow-cpu does not claim the TPU "
+            "(pip uninstall tensorflow; pip install tensorflow-cpu)"
+        )
+
+
+def tensorflow_blocks(loaded: tuple[str, ...]) -> str | None:
+    """Say why torch_xla must not be imported now, or None when it may."""
+    if "tensorflow" not in loaded or "torch_xla" in loaded:
+        return None
+    return (
+        "tensorflow is loaded in this kernel, and importing torch_xla after it ends the process "
+        "(every variable is lost): restart the kernel and connect before importing tensorflow"
+    )
+
+
+def _two_libtpus(situation: Situation, framework: str) -> Iterator[str]:  # noqa: ARG001
+    if situation.has("libtpu") and situation.has("libtpu-nightly"):
+        yield (
+            "libtpu and libtpu-nightly are both installed into the same folder: the last one "
+            "installed is used, and removing one breaks the other"
+        )
+
+
+def _libtpu_wanted(situation: Situation, framework: str) -> Iterator[str]:
+    """Name who wants another libtpu. A statement, no verdict: images mix pins and work."""
+    found = situation.versions.get("libtpu")
+    if not found:
+        return
+    unhappy = [
+        name
+        for name, want in situation.demands.items()
+        if want != "any" and not _within(found, want)
+    ]
+    if unhappy:
+        line = demands_line(situation)
+        yield (
+            f"{line}: one environment has one libtpu; it stays as {framework} has it, and "
+            f"{' and '.join(unhappy)} may not find the TPU with it"
+        )
+
+
+def _within(version: str, want: str) -> bool:
+    try:
+        return Version(version) in SpecifierSet(want)
+    except InvalidSpecifier:
+        return True
+
+
+def _end_of_line(situation: Situation, framework: str) -> Iterator[str]:
+    if framework == "torch" and situation.has("torch_xla"):
+        last = table.TORCH_XLA[0]
+        yield (
+            f"torch_xla has ended: {last.torch_xla} for torch {last.minor} is its last release and "
+            f"goes on working; its successor is TorchTPU, for torch {table.TORCH_TPU_TORCH[0]} "
+            "and later (google-pytorch.github.io/torch_tpu)"
+        )
+
+
+RULES: tuple[Rule, ...] = (
+    _hidden_tpu,
+    _tensorflow_first,
+    _hidden_bfloat16,
+    _two_libtpus,
+    _libtpu_wanted,
+    _library_path,
+    _old_runtime,
+    _end_of_line,
+)

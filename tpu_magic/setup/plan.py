@@ -1,0 +1,176 @@
+"""From facts to a plan: pure, so that every row of the tables is a test without a machine.
+
+A plan is one resolver call with exact pins, a list of what must not move, and the reasons.
+"Everything fits" is the common case: then nothing is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from tpu_magic.setup import versions as table
+from tpu_magic.setup.plan_torch import torch_plan
+from tpu_magic.setup.situation import Plan, Situation
+
+
+def make_plan(
+    situation: Situation, framework: str, version: str | None = None, device: str = "auto"
+) -> Plan:
+    """Return the plan for a framework on a device.
+
+    Parameters
+    ----------
+    situation
+        The facts.
+    framework
+        `torch`, `keras`, `tf` or `jax`.
+    version
+        Release of the framework that is asked for: `2.8`, `2.9.0`; None for what fits best.
+    device
+        `tpu`, `gpu`, `cpu`, or `auto` for the best that is here.
+    """
+    if version is not None and "nightly" in version:
+        return Plan(
+            framework,
+            adapter=framework,
+            refusal="there are no nightly wheels to install: torch_xla's ended with its last "
+            f"release, {table.TORCH_XLA[0].torch_xla}",
+            ways=("%tpu_setup without --version takes the newest release that fits",),
+        )
+    makers: dict[str, Callable[[Situation, str | None, str], Plan]] = {
+        "torch": torch_plan,
+        "keras": _keras_plan,
+        "tf": _tensorflow_plan,
+        "jax": _jax_plan,
+    }
+    return with_constraints(makers[framework](situation, version, device), situation)
+
+
+def with_constraints(plan: Plan, situation: Situation) -> Plan:
+    """Add the pins of what is installed and not changed, so that nothing else moves."""
+    if not plan.installs:
+        return plan
+    changed = {canonicalize_name(name) for name in plan.changed}
+    kept = tuple(
+        f"{name}=={version}"
+        for name, version in situation.versions.items()
+        if canonicalize_name(name) not in changed
+    )
+    return replace(plan, constraints=kept)
+
+
+def _jax_plan(situation: Situation, version: str | None, device: str) -> Plan:
+    plan = partial(Plan, "jax", "jax")
+    python, found = situation.python[1], situation.versions.get("jax")
+    on_tpu = situation.target(device) == "tpu"
+    row = next((row for row in table.JAX if row[0] <= python), None)
+    if found and version in (None, found):
+        if not on_tpu or situation.has("libtpu"):
+            return plan(reasons=(f"jax {found} is installed",))
+        wanted = situation.demands.get("jax", "")
+        why = f"jax {found} is installed; the TPU needs libtpu, of which it wants {wanted or 'any'}"
+        return plan(installs=(f"libtpu{wanted}",), reasons=(why,))
+    if version is not None:
+        return plan(installs=(f"jax=={version}",), reasons=(f"jax {version} is asked for",))
+    if row is None:
+        return plan(refusal=f"no jax that works with a TPU has wheels for Python 3.{python}")
+    first, release, libtpu = row
+    if situation.has("torch_xla") and first >= table.JAX_BESIDE_TORCH_XLA[0]:
+        release = table.JAX_BESIDE_TORCH_XLA[1]
+        why = f"jax {release} goes with torch_xla; without its tpu extra, which would move libtpu"
+        return plan(installs=(f"jax=={release}",), reasons=(why,))
+    return plan(
+        installs=(f"jax=={release}", *((f"libtpu=={libtpu}",) if on_tpu else ())),
+        reasons=(f"jax {release} is the newest that is known to fit Python 3.{python}",),
+    )
+
+
+def _keras_plan(situation: Situation, version: str | None, device: str) -> Plan:
+    """Plan Keras and its backend."""
+    backend, why = keras_backend(situation, situation.target(device))
+    reasons = [f"Keras backend {backend}: {why}"]
+    if situation.target(device) == "tpu" and backend == "jax":
+        reasons.append(_NO_TENSORFLOW)
+    keras = situation.versions.get("keras")
+    if keras and (keras == version if version else Version(keras) >= Version(table.KERAS)):
+        reasons.append(f"keras {keras} is installed")
+        installs: tuple[str, ...] = ()
+    else:
+        reasons.append(f"keras {keras} is not what is wanted" if keras else "keras is missing")
+        installs = (f"keras=={version}" if version else f"keras>={table.KERAS}",)
+    makers = {"jax": _jax_plan, "tensorflow": _tensorflow_plan}
+    maker = makers.get(backend)
+    below = maker(situation, None, device) if maker else Plan("keras", "keras")
+    return replace(
+        below,
+        framework="keras",
+        adapter="keras",
+        installs=() if below.refusal else (*installs, *below.installs),
+        reasons=(*reasons, *below.reasons),
+    )
+
+
+_NO_TENSORFLOW = (
+    "tensorflow is missing for the TPU: today's images carry none, since its libtpu clashes with "
+    "torch_xla's and jax's. Keras on JAX needs none; what tensorflow-tpu would take: "
+    "%tpu_setup --framework tf --dry-run"
+)
+
+
+def keras_backend(situation: Situation, device: str) -> tuple[str, str]:
+    """Return the backend of Keras to plan for, and why."""
+    if configured := situation.environ.get("KERAS_BACKEND"):
+        return configured, "KERAS_BACKEND is set"
+    if device == "tpu":
+        if situation.has("tensorflow-tpu"):
+            return "tensorflow", "tensorflow-tpu is installed"
+        return "jax", "the one that runs on today's TPU images; set KERAS_BACKEND=jax"
+    if "tensorflow" in situation.loaded:
+        return "tensorflow", "tensorflow is loaded in this kernel"
+    for name, packages in (("jax", ("jax",)), ("tensorflow", table.MODULES["tensorflow"])):
+        if situation.has(*packages):
+            return name, f"{name} is installed"
+    return "jax", "none is installed, and this one runs on a TPU as well"
+
+
+def _tensorflow_plan(situation: Situation, version: str | None, device: str) -> Plan:
+    plan = partial(Plan, "tf", "tf")
+    present = next((n for n in table.MODULES["tensorflow"] if situation.has(n)), None)
+    found = f"{present} {situation.versions[present]}" if present else ""
+    if situation.target(device) != "tpu":
+        if present and version in (None, situation.versions[present]):
+            return plan(reasons=(f"{found} is installed",))
+        pin = f"tensorflow-cpu=={version}" if version else "tensorflow-cpu"
+        return plan(
+            installs=(pin,),
+            reasons=(f"{found} is not what is asked for" if present else "tensorflow is missing",),
+        )
+    if situation.has("tensorflow-tpu"):
+        return plan(
+            reasons=(f"tensorflow-tpu {situation.versions['tensorflow-tpu']} is installed",)
+        )
+    release, libtpu, (first, last) = table.TENSORFLOW_TPU
+    missing = "tensorflow is missing: today's TPU images carry none for the TPU"
+    reasons = (f"{found} has no TPU kernels" if present else missing,)
+    on_jax = "%tpu_setup --framework keras runs Keras on JAX, which needs no TensorFlow"
+    if not first <= situation.python[1] <= last:
+        return plan(
+            refusal=f"tensorflow-tpu {release} has wheels for Python 3.{first} to 3.{last}, "
+            f"this is 3.{situation.python[1]}",
+            reasons=reasons,
+            ways=(on_jax,),
+        )
+    installs = (f"tensorflow-tpu=={release}", f"libtpu=={libtpu}")
+    if others := [name for name in ("torch_xla", "torch_tpu", "jax") if situation.has(name)]:
+        return plan(
+            refusal=f"tensorflow-tpu {release} needs libtpu {libtpu}, with which "
+            f"{' and '.join(others)} stop working here",
+            reasons=reasons,
+            ways=(f"in an environment of its own: pip install {' '.join(installs)}", on_jax),
+        )
+    return plan(installs=installs, reasons=reasons)
