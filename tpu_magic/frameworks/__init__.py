@@ -13,6 +13,7 @@ from tpu_magic.frameworks.base import Adapter
 REGISTRY = {
     "torch": ("tpu_magic.frameworks.torch_xla", "TorchXla"),
     "torch-eager": ("tpu_magic.frameworks.torch_eager", "TorchEager"),
+    "plain": ("tpu_magic.frameworks.plain", "PlainPython"),
 }
 
 

@@ -1,0 +1,166 @@
+"""PyTorch as it runs by itself: on the processor, or on a CUDA GPU where there is one."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Any
+
+from IPython.core.error import UsageError
+
+from tpu_magic.frameworks.base import (
+    Availability,
+    CellSession,
+    Counters,
+    DeviceInfo,
+    Memory,
+    Namespace,
+)
+from tpu_magic.options import RunOptions
+
+
+class TorchEager:
+    """Eager PyTorch. Its tensors stay where the person put them; nothing is moved.
+
+    On the processor a call has ended when it returns; on a GPU it is waited for.
+    """
+
+    name = "torch-eager"
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether calls have ended when they return: yes until a GPU has been used."""
+        return not _uses_gpu()
+
+    def availability(self) -> Availability:
+        """Say whether torch is installed, importing nothing."""
+        if find_spec("torch") is None:
+            return Availability(False, "torch is not installed", "%tpu_setup --framework torch")
+        return Availability(usable=True)
+
+    def connect(self, *, simulate: int | None = None, require_tpu: bool = False) -> DeviceInfo:
+        """Return the device; torch must have been imported by the person.
+
+        Raises
+        ------
+        IPython.core.error.UsageError
+            When virtual devices or a TPU are asked for: eager torch has neither.
+        """
+        if simulate or require_tpu:
+            raise UsageError("eager torch runs on no TPU: use --framework torch")
+        return self.devices()
+
+    def connected(self) -> bool:
+        """Say whether torch is loaded."""
+        return "torch" in sys.modules
+
+    def devices(self) -> DeviceInfo:
+        """Return the GPU when it has been used, else the processor."""
+        if not _uses_gpu():
+            return DeviceInfo("CPU (eager torch)", 1, 1, on_tpu=False, simulated=False)
+        import torch
+
+        kind = f"CUDA GPU ({torch.cuda.get_device_name()})"
+        return DeviceInfo(kind, 1, torch.cuda.device_count(), on_tpu=False, simulated=False)
+
+    def cell(
+        self, options: RunOptions, namespace: Namespace
+    ) -> AbstractContextManager[CellSession]:
+        """Refuse: eager torch is what a cell without the magic runs on.
+
+        Raises
+        ------
+        IPython.core.error.UsageError
+            Always.
+        """
+        raise UsageError("a cell without the magic runs on eager torch; leave the magic away")
+
+    def materialize(self, outputs: Any) -> None:
+        """Do nothing: eager operations are dispatched when they are called."""
+
+    def wait(self) -> None:
+        """Block until every GPU has finished; nothing to do on the processor."""
+        if not self.synchronous:
+            import torch
+
+            for index in range(torch.cuda.device_count()):
+                torch.cuda.synchronize(index)
+
+    def counters(self) -> Counters:
+        """Return no counts: eager torch counts nothing."""
+        return Counters()
+
+    def memory(self) -> list[Memory]:
+        """Return the memory of each GPU that has been used."""
+        if not _uses_gpu():
+            return []
+        import torch
+
+        def of(index: int) -> Memory:
+            free, total = torch.cuda.mem_get_info(index)
+            return Memory(total - free, torch.cuda.max_memory_allocated(index), total)
+
+        return [of(index) for index in range(torch.cuda.device_count())]
+
+    def arrays(self, value: Any) -> Iterator[Any]:
+        """Yield every tensor in containers, modules and optimizers, each once."""
+        if not self.connected():
+            return
+        yield from _tensors(value, set())
+
+    def on_device(self, array: Any) -> bool:
+        """Say yes for every tensor with data: eager torch computes where they are."""
+        return bool(array.device.type != "meta")
+
+    def to_device(self, array: Any) -> Any:
+        """Return the tensor itself."""
+        return array
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of torch and Python."""
+        found = {"python": platform.python_version()}
+        with suppress(PackageNotFoundError):
+            found["torch"] = version("torch")
+        return found
+
+    def matmul_precision(self) -> str:
+        """Return torch's setting for float32 matrix products."""
+        import torch
+
+        return str(torch.get_float32_matmul_precision())
+
+    def explain(self, error: BaseException, namespace: Namespace) -> str | None:
+        """Explain nothing: errors of eager torch are torch's own."""
+        return None
+
+
+def _uses_gpu() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_initialized())
+
+
+def _tensors(value: Any, seen: set[int]) -> Iterator[Any]:
+    import torch
+
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, torch.nn.Module):
+        yield from value.parameters()
+        yield from value.buffers()
+    elif isinstance(value, torch.optim.Optimizer):
+        for group in value.param_groups:
+            yield from group["params"]
+        yield from _tensors(list(value.state.values()), seen)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item, seen)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for item in value:
+            yield from _tensors(item, seen)

@@ -1,0 +1,462 @@
+"""The loop that times: the clock and the adapter are handed in, the samples come out.
+
+One sample is flush, wait, clock, call, keep the outputs, materialise them, wait, clock. The
+outputs are dropped after the clock is read. What does not belong in a figure (the first call,
+compiling, set-up) happens before the first sample.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import operator
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from math import ceil, floor, inf, log10
+from typing import Any
+
+from tpu_magic.frameworks.base import Adapter, Counters
+from tpu_magic.timing import stats
+from tpu_magic.timing.statement import Run
+
+MODES = {
+    "latency": ("latency",),
+    "throughput": ("throughput",),
+    "both": ("latency", "throughput"),
+}
+# Bounds of the un-timed phase: a program that still compiles after this many calls is told.
+SETTLE_CALLS = 20
+_STILL_CALLS = 2  # calls in a row without a compile that count as settled
+# Timer and wait may cost this share of what they measure.
+OVERHEAD = 0.01
+_SHORT_CALL_S = 1e-5  # below it, a clock reading around every call costs more than OVERHEAD
+_SMALLEST_RUN_S = 1e-3  # of many short calls
+_MOST_LOOPS = 10**9
+# Queued calls: long enough that filling the queue and one wait do not count, yet bounded.
+_QUEUE_S = 0.05
+_QUEUE_CALLS = (8, 1000)
+_QUEUE_BYTES = 2**30
+# When to look at the counters and the interval.
+_FIRST_LOOK_S = 0.05
+_LOOK_GROWTH = 1.3
+_FEWEST_SAMPLES = 12
+_MOST_SAMPLES = 20_000
+_LATENCY_SHARE = 0.6  # of the time limit, when throughput is measured as well
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A clock.
+
+    Attributes
+    ----------
+    read
+        Returns the time in seconds.
+    resolution
+        Smallest difference that it can show, in seconds.
+    """
+
+    read: Callable[[], float]
+    resolution: float = 0.0
+
+    def cost(self) -> float:
+        """Return what one reading costs, in seconds."""
+        readings = [self.read() for _ in range(101)]
+        gaps = [after - before for before, after in itertools.pairwise(readings)]
+        return max(0.0, statistics.median(gaps))
+
+
+WALL = Clock(time.perf_counter, time.get_clock_info("perf_counter").resolution)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure, and when to stop.
+
+    Attributes
+    ----------
+    mode
+        `latency`, `throughput` or `both`.
+    loops
+        Calls in a run; None lets the runner choose.
+    repeat
+        Runs to make; None stops at `precision_goal` or `time_limit`.
+    time_limit
+        Seconds after the first call; None when only `repeat` stops.
+    precision_goal
+        Half the width of the median's interval, as a share of the median, that is enough.
+    """
+
+    mode: str = "both"
+    loops: int | None = None
+    repeat: int | None = None
+    time_limit: float | None = 5.0
+    precision_goal: float = 0.01
+
+
+@dataclass(frozen=True)
+class FirstCall:
+    """The first call: its wall time, and what of it was tracing, compiling and running.
+
+    All in seconds; what the runtime does not count is None.
+    """
+
+    wall_s: float
+    trace_s: float | None = None
+    compile_s: float | None = None
+    run_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Series:
+    """Runs of one mode.
+
+    Attributes
+    ----------
+    runs
+        Seconds of each run.
+    loops
+        Calls in a run.
+    stopped_by
+        `precision`, `time-limit`, `runs`, `samples` or `interrupt`.
+    compiled
+        Seconds of the runs in which something was compiled; they are not in `runs`, unless
+        there are no others.
+    """
+
+    runs: tuple[float, ...]
+    loops: int
+    stopped_by: str
+    compiled: tuple[float, ...] = ()
+
+    @property
+    def timings(self) -> list[float]:
+        """Seconds of one call, by run."""
+        return [run / self.loops for run in self.runs]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What the runner saw.
+
+    Attributes
+    ----------
+    first
+        The first call.
+    compiles
+        Programs compiled before the timed runs; None where the runtime does not count.
+    settled
+        Whether compiling had stopped before the timed runs.
+    series
+        The runs, by mode (`latency`, `throughput`).
+    counted
+        What the runtime counted while the timed runs ran.
+    timed_calls, runs_total
+        Calls in the timed runs, and all calls ever made.
+    output_arrays, output_bytes
+        Arrays in what one call gave back, and their size.
+    one_by_one
+        Whether calls end when they return, so that nothing queues: then latency and
+        throughput are the same runs.
+    """
+
+    first: FirstCall
+    compiles: int | None
+    settled: bool
+    series: dict[str, Series]
+    counted: Counters
+    timed_calls: int
+    runs_total: int
+    output_arrays: int
+    output_bytes: int
+    one_by_one: bool
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Keep the collector from running inside a sample, as `timeit` does."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class Runner:
+    """Times one statement on one adapter.
+
+    Parameters
+    ----------
+    adapter
+        The framework's adapter. When it has an attribute `synchronous` that is true, a call
+        has ended when it returns.
+    start
+        Starts a run: executes the set-up, and returns what then makes the calls.
+    clock
+        The clock of the samples.
+    wall
+        The clock of the time limit, in seconds.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        start: Callable[[], Run],
+        clock: Clock = WALL,
+        wall: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.runs_total = 0
+        self._adapter = adapter
+        self._start = start
+        self._clock = clock
+        self._wall = wall
+        self._one_by_one = is_synchronous(adapter)
+
+    def measure(self, plan: Plan) -> Measurement:
+        """Make the first call, let compiling settle, and time.
+
+        An interrupt ends the timing with the runs that there are.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            When the interrupt came before there was a whole run.
+        Exception
+            What the person's code raises, untouched but for a note that says in which call.
+        """
+        with no_garbage_collection():
+            try:
+                return self._measure(plan)
+            except BaseException:
+                # Leave the device idle: what is queued must not run into the next cell.
+                with suppress(Exception):
+                    self._adapter.wait()
+                raise
+
+    def _measure(self, plan: Plan) -> Measurement:
+        run = self._opened()
+        before = self._adapter.counters()
+        first, arrays, size = self._first_call(run)
+        deadline = inf if plan.time_limit is None else self._wall() + plan.time_limit
+        clean, settled = self._settle(run, plan, deadline)
+        call_s = min(clean, default=first.wall_s)
+        series: dict[str, Series] = {}
+        timed_from, counted_from = self.runs_total, self._adapter.counters()
+        for mode in ("latency",) if self._one_by_one else MODES[plan.mode]:
+            end = deadline
+            if mode == "latency" and plan.mode == "both" and plan.time_limit is not None:
+                end -= plan.time_limit * (1 - _LATENCY_SHARE)
+            if mode == "throughput":
+                loops = plan.loops or _queue_length(call_s, size, plan.time_limit)
+                sample = self._queued
+            elif self._one_by_one and call_s < _SHORT_CALL_S:
+                loops = plan.loops or self._loops(run)
+                sample = self._in_one_go
+            else:
+                loops = plan.loops or 1
+                sample = self._one_at_a_time
+            series[mode] = self._series(run, sample, loops, plan, end, clean if loops == 1 else [])
+            if series[mode].stopped_by == "interrupt":
+                break
+        end_counters = self._adapter.counters()
+        return Measurement(
+            first=first,
+            compiles=counted_from.since(before).compiles,
+            settled=settled,
+            series=series,
+            counted=end_counters.since(counted_from),
+            timed_calls=self.runs_total - timed_from,
+            runs_total=self.runs_total,
+            output_arrays=arrays,
+            output_bytes=size,
+            one_by_one=self._one_by_one,
+        )
+
+    def _opened(self) -> Run:
+        """Execute the set-up, and let the device finish with it."""
+        run = self._start()
+        self._adapter.materialize(())
+        self._adapter.wait()
+        return run
+
+    def _call(self, run: Run, calls: int = 1) -> Any:
+        """Make calls, and say in which one the person's code raised."""
+        left = itertools.repeat(None, calls)
+        try:
+            return run.send(left)
+        except BaseException as error:
+            self.runs_total += calls - operator.length_hint(left)
+            _note(error, f"raised in call {self.runs_total} of the timed code")
+            raise
+
+    def _first_call(self, run: Run) -> tuple[FirstCall, int, int]:
+        """Make the first call; return what it cost, and the arrays that it gave and their size."""
+        before = self._adapter.counters()
+        started = self._wall()
+        outputs = self._call(run)
+        self.runs_total += 1
+        self._adapter.materialize(outputs)
+        dispatched = self._wall()
+        self._adapter.wait()
+        ended = self._wall()
+        counted = self._adapter.counters().since(before)
+        sizes = [getattr(array, "nbytes", 0) for array in self._adapter.arrays(outputs)]
+        del outputs
+        next(run)
+        first = FirstCall(ended - started)
+        if counted.compile_s is not None:
+            # Up to the dispatch the host traced and compiled; then the device ran.
+            compile_s = min(counted.compile_s, ended - started)
+            trace_s = counted.trace_s
+            if trace_s is None:
+                trace_s = max(0.0, dispatched - started - compile_s)
+            run_s = max(0.0, first.wall_s - compile_s - trace_s)
+            first = FirstCall(first.wall_s, trace_s, compile_s, run_s)
+        return first, len(sizes), sum(sizes)
+
+    def _settle(self, run: Run, plan: Plan, deadline: float) -> tuple[list[float], bool]:
+        """Make calls until compiling has stopped; return the times of those without a compile."""
+        compiles = self._adapter.counters().compiles
+        if compiles is None and plan.loops is not None:
+            return [], True  # nothing to settle, and nothing to find out
+        clean: list[float] = []
+        for _ in range(SETTLE_CALLS):
+            elapsed = self._one_at_a_time(run, 1)
+            now = self._adapter.counters().compiles
+            clean = [*clean, elapsed] if now == compiles else []
+            compiles = now
+            if len(clean) >= _STILL_CALLS or self._wall() >= deadline:
+                break
+        return clean, bool(clean)
+
+    def _loops(self, run: Run) -> int:
+        """Return how many short calls make a run in which reading the clock does not count."""
+        target = max(_SMALLEST_RUN_S, (self._clock.cost() + self._clock.resolution) / OVERHEAD)
+        loops = 1
+        while (elapsed := self._in_one_go(run, loops)) < target / 2 and loops < _MOST_LOOPS:
+            loops *= 10
+        return _round_up(loops * target / elapsed) if elapsed > 0 else loops
+
+    def _series(
+        self,
+        run: Run,
+        sample: Callable[[Run, int], float],
+        loops: int,
+        plan: Plan,
+        deadline: float,
+        before: Sequence[float],
+    ) -> Series:
+        """Make runs until a reason to stop; `before` are runs that were made already.
+
+        Runs are made in batches. Between them, off the clock, the counters tell whether
+        something was compiled; such a batch is set aside.
+        """
+        runs: list[float] = []
+        compiled: list[float] = []
+        if self._wall() >= deadline:
+            runs += before
+        began, stopped_by = self._wall(), "time-limit" if runs else ""
+        while not stopped_by:
+            batch: list[float] = []
+            elapsed = self._wall() - began
+            look_at = began + max(elapsed * _LOOK_GROWTH, elapsed + _FIRST_LOOK_S)
+            compiles = self._adapter.counters().compiles
+            try:
+                while not batch or not (
+                    len(runs) + len(compiled) + len(batch) >= (plan.repeat or _MOST_SAMPLES)
+                    or self._wall() >= min(look_at, deadline)
+                ):
+                    if plan.loops is not None:  # as with %timeit, -n runs begin with the set-up
+                        run = self._opened()
+                    batch.append(sample(run, loops))
+            except KeyboardInterrupt:
+                stopped_by = "interrupt"
+                if not (runs or compiled or batch):
+                    raise
+                self._adapter.wait()
+            still = self._adapter.counters().compiles == compiles
+            (runs if still else compiled).extend(batch)
+            stopped_by = stopped_by or self._reason(runs, len(runs) + len(compiled), plan, deadline)
+        return Series(tuple(runs or compiled), loops, stopped_by, tuple(compiled))
+
+    def _reason(self, runs: Sequence[float], made: int, plan: Plan, deadline: float) -> str:
+        """Return why to stop now; empty to go on."""
+        if plan.repeat is not None and made >= plan.repeat:
+            return "runs"
+        if self._wall() >= deadline:
+            return "time-limit"
+        if made >= _MOST_SAMPLES:
+            return "samples"
+        if plan.repeat is None and len(runs) >= _FEWEST_SAMPLES:
+            width = stats.summarize(runs).relative_width
+            if width is not None and width <= plan.precision_goal:
+                return "precision"
+        return ""
+
+    def _one_at_a_time(self, run: Run, loops: int) -> float:
+        """Return the seconds of calls that are each waited for; dropping outputs is not timed."""
+        read, materialize, wait = self._clock.read, self._adapter.materialize, self._adapter.wait
+        total = 0.0
+        for _ in range(loops):
+            started = read()
+            outputs = self._call(run)
+            materialize(outputs)
+            wait()
+            total += read() - started
+            self.runs_total += 1
+            del outputs
+            next(run)
+        return total
+
+    def _in_one_go(self, run: Run, loops: int) -> float:
+        """Return the seconds of calls so short that a loop of Python's own must make them."""
+        started = self._clock.read()
+        self._call(run, loops)
+        elapsed = self._clock.read() - started
+        self.runs_total += loops
+        next(run)
+        return elapsed
+
+    def _queued(self, run: Run, loops: int) -> float:
+        """Return the seconds of calls that are queued one behind the other and waited for once."""
+        read, materialize = self._clock.read, self._adapter.materialize
+        started = read()
+        for _ in range(loops):
+            materialize(self._call(run))
+            self.runs_total += 1
+            next(run)
+        self._adapter.wait()
+        return read() - started
+
+
+def is_synchronous(adapter: Adapter) -> bool:
+    """Say whether calls on the adapter's device have ended when they return."""
+    return bool(getattr(adapter, "synchronous", False))
+
+
+def _queue_length(call_s: float, output_bytes: int, time_limit: float | None) -> int:
+    """Return how many calls to queue: enough for a steady pipeline, bounded in time and memory."""
+    fewest, most = _QUEUE_CALLS
+    calls = max(fewest, ceil(_QUEUE_S / max(call_s, 1e-9)))
+    if output_bytes:
+        most = min(most, _QUEUE_BYTES // output_bytes)
+    if time_limit is not None:
+        most = min(most, int(time_limit * (1 - _LATENCY_SHARE) / _FEWEST_SAMPLES / call_s))
+    return max(2, min(calls, most))
+
+
+def _round_up(number: float) -> int:
+    """Return the next round number: 1, 2 or 5 times a power of ten."""
+    scale: int = 10 ** max(0, floor(log10(max(number, 1.0))))
+    return next(step * scale for step in (1, 2, 5, 10) if step * scale >= number)
+
+
+def _note(error: BaseException, text: str) -> None:
+    """Add a note to an error, where Python has notes."""
+    if hasattr(error, "add_note"):
+        error.add_note(text)

@@ -1,0 +1,172 @@
+"""Reasons to doubt a timing: a table of rules over what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tpu_magic.frameworks.base import DeviceInfo
+from tpu_magic.timing import stats
+from tpu_magic.timing.result import Suspicion, duration
+from tpu_magic.timing.runner import Measurement, Series
+
+_DRIFT = 0.05
+_CORRELATION = 0.5
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the rules look at.
+
+    Attributes
+    ----------
+    measured
+        What the runner saw.
+    device
+        Where it ran.
+    wants_device
+        Whether the framework has a device other than the host, so that not being on a TPU
+        and having no array to wait for mean something.
+    inputs_timed
+        Whether moving the inputs was timed on purpose.
+    changed
+        What the code changed in place, as a person would name it.
+    deleted
+        Names that it deletes.
+    """
+
+    measured: Measurement
+    device: DeviceInfo
+    wants_device: bool = True
+    inputs_timed: bool = False
+    changed: tuple[str, ...] = ()
+
+    @property
+    def leading(self) -> Series:
+        """The series that the headline is made of."""
+        return next(iter(self.measured.series.values()))
+
+
+def find(evidence: Evidence) -> list[Suspicion]:
+    """Return every suspicion that the evidence supports, in the order of the table."""
+    found = ((code, rule(evidence)) for code, rule in RULES.items())
+    return [Suspicion(code, message) for code, message in found if message]
+
+
+def _not_a_tpu(seen: Evidence) -> str:
+    if not seen.wants_device or seen.device.on_tpu:
+        return ""
+    return (
+        f"not a TPU: these are times of {seen.device.kind}, and say nothing about a TPU's; "
+        "%tpu_setup shows what this machine has"
+    )
+
+
+def _compiled(seen: Evidence) -> str:
+    compiles = seen.measured.counted.compiles
+    if not compiles:
+        return ""
+    all_runs = [run for series in seen.measured.series.values() for run in series.compiled]
+    clean = any(series.compiled != series.runs for series in seen.measured.series.values())
+    what = "those runs are not in the figures" if clean else "the figures include compiling"
+    return (
+        f"{compiles} compiles while timing, in batches of {len(all_runs)} runs: {what}; keep "
+        "shapes and Python numbers the same from call to call"
+    )
+
+
+def _not_settled(seen: Evidence) -> str:
+    if seen.measured.settled:
+        return ""
+    return "compiling had not stopped when timing began; find out what changes from call to call"
+
+
+def _fallback(seen: Evidence) -> str:
+    names = seen.measured.counted.fallbacks
+    if not names:
+        return ""
+    listed = ", ".join(sorted(names))
+    return f"ran on the host for want of a device kernel: {listed}; use another operation"
+
+
+def _transfer(seen: Evidence) -> str:
+    counted = seen.measured.counted
+    if seen.inputs_timed or not (counted.bytes_to_device or counted.host_reads):
+        return ""
+    per_call = {
+        "bytes to the device": counted.bytes_to_device,
+        "reads of values by the host": counted.host_reads,
+    }
+    calls = max(1, seen.measured.timed_calls)
+    listed = " and ".join(
+        f"{count / calls:,.3g} {what}" for what, count in per_call.items() if count
+    )
+    return (
+        f"the timed code moves data: {listed} per call; make inputs on the device before, and "
+        "read values (.item(), .cpu(), print) after"
+    )
+
+
+def _no_output(seen: Evidence) -> str:
+    measured = seen.measured
+    if not seen.wants_device or measured.output_arrays or measured.counted.executions:
+        return ""
+    if measured.counted.executions is None and seen.changed:
+        return ""
+    return (
+        "nothing was computed on the device: the code gives no array back and changes none, "
+        "so its work is dead code; end it with the result"
+    )
+
+
+def _drift(seen: Evidence) -> str:
+    change = stats.drift(seen.leading.timings)
+    if change is None or abs(change) < _DRIFT:
+        return ""
+    return (
+        f"the last half ran {abs(change):.0%} {'slower' if change > 0 else 'faster'} than the "
+        "first: the machine warmed up, slowed down or was shared, or the code's state grows"
+    )
+
+
+def _dependence(seen: Evidence) -> str:
+    timings = seen.leading.timings
+    correlation = stats.autocorrelation(timings)
+    worth = stats.effective_size(timings)
+    if correlation is None or correlation < _CORRELATION or worth > len(timings) / 2:
+        return ""
+    return (
+        f"neighbouring runs are alike (autocorrelation {correlation:.2f}): {len(timings)} runs "
+        f"are worth {worth:.0f}; compare with %%tpu_compare only"
+    )
+
+
+def _spread(seen: Evidence) -> str:
+    timings = seen.leading.timings
+    middle, worst = stats.summarize(timings).median, max(timings)
+    if len(timings) > 1 and worst > 4 * middle and worst > 1e-6:  # noqa: PLR2004 - as %timeit
+        return f"the slowest run took {duration(worst)}, {worst / middle:.1f} times the median"
+    return ""
+
+
+def _changed(seen: Evidence) -> str:
+    if not seen.changed:
+        return ""
+    return (
+        f"the code changed {', '.join(seen.changed)}, {seen.measured.runs_total:,} times: "
+        "training steps really happened; make it anew before you go on"
+    )
+
+
+RULES: dict[str, Callable[[Evidence], str]] = {
+    "not-a-tpu": _not_a_tpu,
+    "no-output": _no_output,
+    "compile": _compiled,
+    "not-settled": _not_settled,
+    "fallback": _fallback,
+    "transfer": _transfer,
+    "state-changed": _changed,
+    "drift": _drift,
+    "autocorrelation": _dependence,
+    "slow-run": _spread,
+}
