@@ -11,12 +11,12 @@ from packaging.version import Version
 from tpu_magic.setup import versions as table
 from tpu_magic.setup.situation import Situation
 
-Rule = Callable[[Situation, str], Iterator[str]]
+Rule = Callable[[Situation], Iterator[str]]
 
 
-def findings(situation: Situation, framework: str) -> tuple[str, ...]:
-    """Return every finding for a framework, in the order of the rules."""
-    return tuple(line for rule in RULES for line in rule(situation, framework))
+def findings(situation: Situation) -> tuple[str, ...]:
+    """Return every finding, in the order of the rules."""
+    return tuple(line for rule in RULES for line in rule(situation))
 
 
 def demands_line(situation: Situation) -> str | None:
@@ -32,7 +32,7 @@ def _is_on(environ: Mapping[str, str], name: str) -> bool:
     return environ.get(name, "").lower() not in {"", "0", "false"}
 
 
-def _hidden_bfloat16(situation: Situation, framework: str) -> Iterator[str]:  # noqa: ARG001
+def _hidden_bfloat16(situation: Situation) -> Iterator[str]:
     for name in ("XLA_USE_BF16", "XLA_DOWNCAST_BF16"):
         if _is_on(situation.environ, name):
             yield (
@@ -42,7 +42,7 @@ def _hidden_bfloat16(situation: Situation, framework: str) -> Iterator[str]:  # 
             )
 
 
-def _old_runtime(situation: Situation, framework: str) -> Iterator[str]:  # noqa: ARG001
+def _old_runtime(situation: Situation) -> Iterator[str]:
     names = [name for name in situation.environ if name.startswith("XRT_")]
     if names:
         verb = "is" if len(names) == 1 else "are"
@@ -54,7 +54,7 @@ def _old_runtime(situation: Situation, framework: str) -> Iterator[str]:  # noqa
         yield f"cloud-tpu-client {client} is obsolete: it served the removed XRT runtime"
 
 
-def _hidden_tpu(situation: Situation, framework: str) -> Iterator[str]:  # noqa: ARG001
+def _hidden_tpu(situation: Situation) -> Iterator[str]:
     if not situation.facts.tpu:
         return
     for name in ("PJRT_DEVICE", "JAX_PLATFORMS"):
@@ -63,7 +63,7 @@ def _hidden_tpu(situation: Situation, framework: str) -> Iterator[str]:  # noqa:
             yield f"{name}={value} is set, so the TPU that is here would not be used"
 
 
-def _library_path(situation: Situation, framework: str) -> Iterator[str]:  # noqa: ARG001
+def _library_path(situation: Situation) -> Iterator[str]:
     path = situation.environ.get("TPU_LIBRARY_PATH")
     if path and not Path(path).exists():
         ends = "; with torch_tpu, `import torch` then ends the process"
@@ -72,8 +72,8 @@ def _library_path(situation: Situation, framework: str) -> Iterator[str]:  # noq
         )
 
 
-def _tensorflow_first(situation: Situation, framework: str) -> Iterator[str]:
-    if framework != "torch" or not situation.has("torch_xla"):
+def _tensorflow_first(situation: Situation) -> Iterator[str]:
+    if situation.framework != "torch" or not situation.has("torch_xla"):
         return
     if blocked := tensorflow_blocks(situation.loaded):
         yield blocked
@@ -94,7 +94,7 @@ def tensorflow_blocks(loaded: tuple[str, ...]) -> str | None:
     )
 
 
-def _two_libtpus(situation: Situation, framework: str) -> Iterator[str]:  # noqa: ARG001
+def _two_libtpus(situation: Situation) -> Iterator[str]:
     if situation.has("libtpu") and situation.has("libtpu-nightly"):
         yield (
             "libtpu and libtpu-nightly are both installed into the same folder: the last one "
@@ -102,7 +102,7 @@ def _two_libtpus(situation: Situation, framework: str) -> Iterator[str]:  # noqa
         )
 
 
-def _libtpu_wanted(situation: Situation, framework: str) -> Iterator[str]:
+def _libtpu_wanted(situation: Situation) -> Iterator[str]:
     """Name who wants another libtpu. A statement, no verdict: images mix pins and work."""
     found = situation.versions.get("libtpu")
     if not found:
@@ -113,10 +113,9 @@ def _libtpu_wanted(situation: Situation, framework: str) -> Iterator[str]:
         if want != "any" and not _within(found, want)
     ]
     if unhappy:
-        line = demands_line(situation)
         yield (
-            f"{line}: one environment has one libtpu; it stays as {framework} has it, and "
-            f"{' and '.join(unhappy)} may not find the TPU with it"
+            f"{demands_line(situation)}: an environment has one libtpu, and with this one "
+            f"{' and '.join(unhappy)} may not find the TPU"
         )
 
 
@@ -127,8 +126,8 @@ def _within(version: str, want: str) -> bool:
         return True
 
 
-def _end_of_line(situation: Situation, framework: str) -> Iterator[str]:
-    if framework == "torch" and situation.has("torch_xla"):
+def _end_of_line(situation: Situation) -> Iterator[str]:
+    if situation.framework == "torch" and situation.has("torch_xla"):
         last = table.TORCH_XLA[0]
         yield (
             f"torch_xla has ended: {last.torch_xla} for torch {last.minor} is its last release and "

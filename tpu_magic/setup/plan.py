@@ -18,37 +18,23 @@ from tpu_magic.setup.plan_torch import torch_plan
 from tpu_magic.setup.situation import Plan, Situation
 
 
-def make_plan(
-    situation: Situation, framework: str, version: str | None = None, device: str = "auto"
-) -> Plan:
-    """Return the plan for a framework on a device.
-
-    Parameters
-    ----------
-    situation
-        The facts.
-    framework
-        `torch`, `keras`, `tf` or `jax`.
-    version
-        Release of the framework that is asked for: `2.8`, `2.9.0`; None for what fits best.
-    device
-        `tpu`, `gpu`, `cpu`, or `auto` for the best that is here.
-    """
-    if version is not None and "nightly" in version:
+def make_plan(situation: Situation) -> Plan:
+    """Return the plan for what is wanted, from what is here."""
+    if "nightly" in (situation.version or ""):
         return Plan(
-            framework,
-            adapter=framework,
+            situation.framework,
+            adapter=situation.framework,
             refusal="there are no nightly wheels to install: torch_xla's ended with its last "
             f"release, {table.TORCH_XLA[0].torch_xla}",
             ways=("%tpu_setup without --version takes the newest release that fits",),
         )
-    makers: dict[str, Callable[[Situation, str | None, str], Plan]] = {
+    makers: dict[str, Callable[[Situation], Plan]] = {
         "torch": torch_plan,
         "keras": _keras_plan,
         "tf": _tensorflow_plan,
         "jax": _jax_plan,
     }
-    return with_constraints(makers[framework](situation, version, device), situation)
+    return with_constraints(makers[situation.framework](situation), situation)
 
 
 def with_constraints(plan: Plan, situation: Situation) -> Plan:
@@ -64,10 +50,10 @@ def with_constraints(plan: Plan, situation: Situation) -> Plan:
     return replace(plan, constraints=kept)
 
 
-def _jax_plan(situation: Situation, version: str | None, device: str) -> Plan:
-    plan = partial(Plan, "jax", "jax")
+def _jax_plan(situation: Situation) -> Plan:
+    plan, version = partial(Plan, "jax", "jax"), situation.version
     python, found = situation.python[1], situation.versions.get("jax")
-    on_tpu = situation.target(device) == "tpu"
+    on_tpu = situation.target == "tpu"
     row = next((row for row in table.JAX if row[0] <= python), None)
     if found and version in (None, found):
         if not on_tpu or situation.has("libtpu"):
@@ -90,11 +76,12 @@ def _jax_plan(situation: Situation, version: str | None, device: str) -> Plan:
     )
 
 
-def _keras_plan(situation: Situation, version: str | None, device: str) -> Plan:
+def _keras_plan(situation: Situation) -> Plan:
     """Plan Keras and its backend."""
-    backend, why = keras_backend(situation, situation.target(device))
+    version = situation.version
+    backend, why = keras_backend(situation)
     reasons = [f"Keras backend {backend}: {why}"]
-    if situation.target(device) == "tpu" and backend == "jax":
+    if situation.target == "tpu" and backend == "jax":
         reasons.append(_NO_TENSORFLOW)
     keras = situation.versions.get("keras")
     if keras and (keras == version if version else Version(keras) >= Version(table.KERAS)):
@@ -105,11 +92,12 @@ def _keras_plan(situation: Situation, version: str | None, device: str) -> Plan:
         installs = (f"keras=={version}" if version else f"keras>={table.KERAS}",)
     makers = {"jax": _jax_plan, "tensorflow": _tensorflow_plan}
     maker = makers.get(backend)
-    below = maker(situation, None, device) if maker else Plan("keras", "keras")
+    below = maker(replace(situation, version=None)) if maker else Plan("keras", "keras")
     return replace(
         below,
         framework="keras",
         adapter="keras",
+        environ={"KERAS_BACKEND": backend},
         installs=() if below.refusal else (*installs, *below.installs),
         reasons=(*reasons, *below.reasons),
     )
@@ -122,11 +110,11 @@ _NO_TENSORFLOW = (
 )
 
 
-def keras_backend(situation: Situation, device: str) -> tuple[str, str]:
+def keras_backend(situation: Situation) -> tuple[str, str]:
     """Return the backend of Keras to plan for, and why."""
     if configured := situation.environ.get("KERAS_BACKEND"):
         return configured, "KERAS_BACKEND is set"
-    if device == "tpu":
+    if situation.target == "tpu":
         if situation.has("tensorflow-tpu"):
             return "tensorflow", "tensorflow-tpu is installed"
         return "jax", "the one that runs on today's TPU images; set KERAS_BACKEND=jax"
@@ -138,11 +126,11 @@ def keras_backend(situation: Situation, device: str) -> tuple[str, str]:
     return "jax", "none is installed, and this one runs on a TPU as well"
 
 
-def _tensorflow_plan(situation: Situation, version: str | None, device: str) -> Plan:
-    plan = partial(Plan, "tf", "tf")
+def _tensorflow_plan(situation: Situation) -> Plan:
+    plan, version = partial(Plan, "tf", "tf"), situation.version
     present = next((n for n in table.MODULES["tensorflow"] if situation.has(n)), None)
     found = f"{present} {situation.versions[present]}" if present else ""
-    if situation.target(device) != "tpu":
+    if situation.target != "tpu":
         if present and version in (None, situation.versions[present]):
             return plan(reasons=(f"{found} is installed",))
         pin = f"tensorflow-cpu=={version}" if version else "tensorflow-cpu"

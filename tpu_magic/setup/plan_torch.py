@@ -23,22 +23,22 @@ _xla_plan = partial(Plan, "torch", "torch")
 _successor_plan = partial(Plan, "torch", "torch-tpu")
 
 
-def torch_plan(situation: Situation, version: str | None, device: str) -> Plan:
+def torch_plan(situation: Situation) -> Plan:
     """Return the plan for torch on a device: the first line whose condition holds."""
     torch, xla = situation.versions.get("torch", ""), _torch_xla(situation)
     matching = bool(torch and xla) and minor(xla or "0") == minor(torch)
     successor = situation.has("torch_tpu")
-    target = situation.target(device)
+    plain_cpu = situation.device == "cpu" and (situation.facts.tpu or not matching)
     choices: tuple[tuple[object, Callable[[], Plan]], ...] = (
-        (version, lambda: _asked_for(situation, version or "", target)),
+        (situation.version, lambda: _asked_for(situation, situation.version or "")),
         (xla and successor, lambda: _both(situation, xla or "")),
+        (torch and plain_cpu, lambda: _as_it_is(torch, "CPU")),
         (successor, lambda: _torch_tpu(situation)),
-        (torch and target == "gpu", lambda: _as_it_is(torch, "GPU")),
-        (matching, lambda: _matching(situation, target)),
-        (torch and device == "cpu", lambda: _as_it_is(torch, "CPU")),
-        (torch and xla, lambda: _mismatch(situation, torch, xla or "", target)),
-        (torch, lambda: _beside_torch(situation, torch, target)),
-        (True, lambda: _without_torch(situation, xla, target)),
+        (torch and situation.target == "gpu", lambda: _as_it_is(torch, "GPU")),
+        (matching, lambda: _matching(situation)),
+        (torch and xla, lambda: _mismatch(situation, torch, xla or "")),
+        (torch, lambda: _beside_torch(situation, torch)),
+        (True, lambda: _without_torch(situation, xla)),
     )
     return next(make for condition, make in choices if condition)()
 
@@ -48,9 +48,9 @@ def _as_it_is(torch: str, where: str) -> Plan:
     return Plan("torch", "torch-eager", reasons=(reason,))
 
 
-def _without_torch(situation: Situation, xla: str | None, device: str) -> Plan:
+def _without_torch(situation: Situation, xla: str | None) -> Plan:
     row = table.release_for(torch_xla=xla) if xla else _newest(situation)
-    return _release(situation, row, device, ("torch is not installed",), keep_torch=False)
+    return _release(situation, row, ("torch is not installed",), keep_torch=False)
 
 
 def _torch_xla(situation: Situation) -> str | None:
@@ -78,7 +78,7 @@ def _libtpu(situation: Situation, row: TorchRelease) -> str:
     )
 
 
-def _matching(situation: Situation, device: str) -> Plan:
+def _matching(situation: Situation) -> Plan:
     """Plan for a torch and a torch_xla of the same release: at most libtpu is missing.
 
     A libtpu other than the pinned one is left alone: product images mix pins on purpose,
@@ -87,7 +87,7 @@ def _matching(situation: Situation, device: str) -> Plan:
     torch, xla = situation.versions["torch"], situation.versions["torch_xla"]
     reasons = [f"torch {torch} and torch_xla {xla} are of the same release"]
     row = table.release_for(torch_xla=xla)
-    if device != "tpu" or row is None:
+    if situation.target != "tpu" or row is None:
         return _xla_plan(reasons=tuple(reasons))
     here = [f"{n}=={situation.versions[n]}" for n in _LIBTPUS if situation.has(n)]
     if len(here) > 1:
@@ -110,7 +110,7 @@ def _matching(situation: Situation, device: str) -> Plan:
     return _xla_plan(reasons=tuple(reasons))
 
 
-def _mismatch(situation: Situation, torch: str, xla: str, device: str) -> Plan:
+def _mismatch(situation: Situation, torch: str, xla: str) -> Plan:
     """Plan for a torch_xla of another release than torch: torch_xla follows torch."""
     why = (
         f"torch {public(torch)} and torch_xla {public(xla)} are different releases; "
@@ -119,18 +119,18 @@ def _mismatch(situation: Situation, torch: str, xla: str, device: str) -> Plan:
     row = table.release_for(torch=torch)
     if row is None or not _has_wheel(situation, row):
         return replace(_no_release(situation, torch), reasons=(why,))
-    plan = _release(situation, row, device, (why,), keep_torch=True)
+    plan = _release(situation, row, (why,), keep_torch=True)
     back = f"%tpu_setup --version {minor(xla)} moves torch instead, to {minor(xla)}"
     return replace(plan, ways=(back,))
 
 
-def _beside_torch(situation: Situation, torch: str, device: str) -> Plan:
+def _beside_torch(situation: Situation, torch: str) -> Plan:
     """Plan for a torch without torch_xla: the release of the same number, torch stays."""
     row = table.release_for(torch=torch)
     if row is None:
         return _no_release(situation, torch)
     reason = f"torch {torch} is installed and stays; torch_xla {row.torch_xla} is its release"
-    return _release(situation, row, device, (reason,), keep_torch=True)
+    return _release(situation, row, (reason,), keep_torch=True)
 
 
 def _no_release(situation: Situation, torch: str) -> Plan:
@@ -154,7 +154,7 @@ def _no_release(situation: Situation, torch: str) -> Plan:
     )
 
 
-def _asked_for(situation: Situation, version: str, device: str) -> Plan:
+def _asked_for(situation: Situation, version: str) -> Plan:
     """Plan for a release that the person named, or refuse with those that there are."""
     try:
         wanted = Version(version)
@@ -177,15 +177,14 @@ def _asked_for(situation: Situation, version: str, device: str) -> Plan:
     torch, xla = situation.versions.get("torch"), _torch_xla(situation)
     keep = bool(torch) and minor(torch or "0") == row.minor
     if keep and xla and minor(xla) == row.minor:
-        return _matching(situation, device)
+        return _matching(situation)
     reason = f"release {row.minor} is asked for"
-    return _release(situation, row, device, (reason,), keep_torch=keep)
+    return _release(situation, row, (reason,), keep_torch=keep)
 
 
 def _release(
     situation: Situation,
     row: TorchRelease | None,
-    device: str,
     reasons: tuple[str, ...],
     *,
     keep_torch: bool,
@@ -201,7 +200,7 @@ def _release(
         reasons = (*reasons, "torch comes in its CPU build: the TPU and XLA's CPU need no CUDA")
     if situation.versions.get("torch_xla") != row.torch_xla:
         installs.append(f"torch_xla=={row.torch_xla}")
-    if device == "tpu":
+    if situation.target == "tpu":
         installs += [_libtpu(situation, row), "tpu-info"]
     if (found := situation.versions.get("torch_xla")) and Version(found) <= _PLACEHOLDER:
         reasons = (*reasons, f"torch_xla {found} is an empty placeholder package")
@@ -210,7 +209,7 @@ def _release(
         installs=tuple(installs),
         uninstalls=uninstalls,
         indexes=() if keep_torch else (table.TORCH_CPU_INDEX,),
-        links=row.links if device == "tpu" else (),
+        links=row.links if situation.target == "tpu" else (),
         reasons=reasons,
     )
 
@@ -268,8 +267,10 @@ def _torch_tpu(situation: Situation) -> Plan:
             ),
         )
     if not situation.facts.tpu:
-        reasons.append(
-            "there is no TPU here, and its first tensor ends the process without one: "
-            "it is left alone"
+        return _successor_plan(
+            refusal="there is no TPU here, and torch_tpu ends the process at its first tensor "
+            "without one: it is left alone",
+            reasons=tuple(reasons),
+            ways=("%tpu_setup on a TPU runtime", "%tpu_setup --device cpu uses torch as it is"),
         )
     return _successor_plan(reasons=tuple(reasons))

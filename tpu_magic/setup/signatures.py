@@ -67,7 +67,8 @@ SIGNATURES = (
         "chip-held",
         r"The TPU is already in use by process with pid (?P<pid>\d+)",
         "process {pid} holds the TPU",
-        "%tpu_info says who it is; shut that notebook kernel down, or end the process if it is yours",
+        "%tpu_info says who it is; shut that notebook kernel down, or end the process if it is "
+        "yours",
         "jax-ml/jax#10192",
     ),
     Signature(
@@ -216,7 +217,7 @@ SIGNATURES = (
         "make an environment of your own: python3 -m venv ~/tpu && ~/tpu/bin/pip install ipykernel",
         "PEP 668",
     ),
-)  # fmt: skip
+)
 
 
 def explain(text: str) -> Explained | None:

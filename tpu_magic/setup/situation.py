@@ -16,6 +16,8 @@ class Situation:
     ----------
     facts
         What detection found.
+    framework
+        What the setup is for: `torch`, `keras`, `tf` or `jax`.
     versions
         Installed packages that matter, by distribution name.
     python
@@ -28,24 +30,32 @@ class Situation:
         Modules that this process has imported.
     demands
         What each installed package wants of libtpu.
+    version
+        Release of the framework that is asked for (`2.8`, `2.9.0`); None for what fits best.
+    device
+        `tpu`, `gpu`, `cpu`, or `auto` for the best that is here.
     """
 
     facts: HostFacts
+    framework: str
     versions: Mapping[str, str]
     python: tuple[int, int]
     linux_x86_64: bool = True
     environ: Mapping[str, str] = field(default_factory=dict)
     loaded: tuple[str, ...] = ()
     demands: Mapping[str, str] = field(default_factory=dict)
+    version: str | None = None
+    device: str = "auto"
 
     def has(self, *packages: str) -> bool:
         """Whether any of the packages is installed."""
         return any(package in self.versions for package in packages)
 
-    def target(self, device: str) -> str:
-        """Return the device that a choice means here: `auto` is the best that is here."""
+    @property
+    def target(self) -> str:
+        """The device that is meant: `auto` is the best that is here."""
         best = "tpu" if self.facts.tpu else "gpu" if self.facts.gpu else "cpu"
-        return best if device == "auto" else device
+        return best if self.device == "auto" else self.device
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,8 @@ class Plan:
         Exact pins of what is installed and must not move.
     indexes, links
         Further package indexes and pages with wheels.
+    environ
+        Variables that the framework needs before it is imported (`KERAS_BACKEND`).
     reasons
         Why, in words.
     refusal
@@ -79,6 +91,7 @@ class Plan:
     constraints: tuple[str, ...] = ()
     indexes: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
     refusal: str = ""
     ways: tuple[str, ...] = ()

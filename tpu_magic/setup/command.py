@@ -1,0 +1,369 @@
+"""`%tpu_setup`: detect, plan, install on consent, verify, connect, report."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from IPython.core.error import StdinNotImplementedError, UsageError
+from packaging.version import InvalidVersion, Version
+
+from tpu_magic import frameworks
+from tpu_magic.frameworks.base import Adapter
+from tpu_magic.frameworks.choose import framework_of
+from tpu_magic.host.detect import Probe, detect
+from tpu_magic.host.owners import Holding, owners
+from tpu_magic.options import Parser, framework_options, one_of, tpu_options, whole_number
+from tpu_magic.setup import install, stamp, verify, versions
+from tpu_magic.setup.findings import findings, tensorflow_blocks
+from tpu_magic.setup.plan import make_plan
+from tpu_magic.setup.report import SetupReport
+from tpu_magic.setup.situation import Plan, Situation
+
+# What speaks for a framework when nothing is loaded, the first that is installed.
+_BY_PACKAGE = {
+    "torch_xla": "torch",
+    "torch_tpu": "torch",
+    "torch": "torch",
+    "keras": "keras",
+    "jax": "jax",
+    "tensorflow": "tf",
+    "tensorflow-cpu": "tf",
+    "tensorflow-tpu": "tf",
+}
+
+
+@dataclass(frozen=True)
+class SetupOptions:
+    """The options of `%tpu_setup`, parsed."""
+
+    check: bool = False
+    dry_run: bool = False
+    yes: bool = False
+    framework: str = "auto"
+    version: str | None = None
+    device: str = "auto"
+    simulate: int | None = None
+    require_tpu: bool = False
+    no_connect: bool = False
+    reset: bool = False
+    compiler: bool = False
+    hosts: str | None = None
+    quiet: bool = False
+    output: str | None = None
+
+
+def setup_options(parser: Parser) -> None:
+    """Add the options of `%tpu_setup` that no other magic has."""
+    framework_options(parser)
+    tpu_options(parser)
+    flags = {
+        "--check": "look only: change nothing, import no framework",
+        "--dry-run": "print the plan as commands, do nothing",
+        "--yes": "install what the plan says without asking",
+        "--no-connect": "leave the devices alone, for code that launches its own processes",
+        "--reset": "start over: says what that takes here",
+        "--compiler": "prepare the compiler of %%%%tpu_check",
+    }
+    for flag, text in flags.items():
+        parser.add_argument(flag, action="store_true", help=text)
+    parser.add_argument(
+        "--version", default=None, metavar="V", help="release of the framework: 2.8, 2.9.0"
+    )
+    parser.add_argument(
+        "--device",
+        type=one_of("auto", "tpu", "gpu", "cpu"),
+        default="auto",
+        metavar="NAME",
+        help="auto, tpu, gpu or cpu (default: auto, the best that is here)",
+    )
+    parser.add_argument(
+        "--simulate",
+        type=whole_number(),
+        default=None,
+        metavar="N",
+        help="N virtual devices made of the processor, where there is no TPU",
+    )
+    parser.add_argument("--hosts", default=None, metavar="LIST", help="the hosts of a slice")
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What setup acts with; a test hands in its own.
+
+    Attributes
+    ----------
+    probe
+        What detection looks at.
+    holding
+        Says who holds the chip.
+    adapter
+        Returns the adapter of a name.
+    run
+        Runs an installer's command.
+    verify
+        Uses a framework in a child process.
+    ask
+        Asks the person, and returns the answer.
+    say
+        Shows one line of progress.
+    folder
+        Where stamps and logs go.
+    """
+
+    probe: Probe = field(default_factory=Probe)
+    holding: Callable[[], Holding] = owners
+    adapter: Callable[[str], Adapter] = frameworks.adapter
+    run: install.Runner = install.run_child
+    verify: Callable[..., verify.Verdict] = verify.verify
+    ask: Callable[[str], str] = input
+    say: Callable[[str], None] = print
+    folder: Path = field(default_factory=stamp.cache_folder)
+
+
+def run(
+    options: SetupOptions, shell: Any, *, consent: bool = False, tools: Tools | None = None
+) -> SetupReport:
+    """Set up a framework on the best device that is here.
+
+    Parameters
+    ----------
+    options
+        The parsed options.
+    shell
+        The IPython shell.
+    consent
+        Whether the person's configuration allows installing without asking.
+    tools
+        What it acts with.
+
+    Raises
+    ------
+    IPython.core.error.UsageError
+        When what is asked for cannot be: no TPU and one is required, no release that fits,
+        an install or a verification that failed, a chip that someone else holds.
+    """
+    tools = tools or Tools()
+    _refuse_what_is_not_there(options)
+    situation = _look(options, tools)
+    _refuse_device(options, situation)
+    plan = make_plan(situation)
+    report = _report(situation, plan)
+    if versions.stale_modules():
+        return _restart(report)
+    if options.check or options.dry_run:
+        known = stamp.is_verified(_fingerprint(situation, plan), tools.folder, _boot(tools))
+        return replace(report, verified=True if known and plan.fits else None)
+    if plan.refusal:
+        raise UsageError("; or ".join((plan.refusal, *plan.ways)))
+    adapter = None if options.no_connect else tools.adapter(plan.adapter)
+    if options.reset:
+        report = _reset(report, plan, adapter, shell)
+    if not plan.fits:
+        if not (consent or options.yes or _agrees(report, shell, tools)):
+            return _because(report, "nothing was done: %tpu_setup --yes consents to the plan")
+        report = _install(report, plan, options, tools)
+        if report.restart_needed:
+            return report
+        situation = _look(options, tools)
+    if adapter is not None and adapter.connected():
+        return _connect(report, adapter, options)
+    _refuse_conflict(situation, plan, tools)
+    report = _verify(report, situation, plan, options, tools)
+    return report if adapter is None else _connect(report, adapter, options)
+
+
+def _refuse_what_is_not_there(options: SetupOptions) -> None:
+    for name in ("compiler", "hosts"):
+        if getattr(options, name):
+            raise UsageError(f"--{name} is not there yet in this version of tpu_magic")
+    if options.version is not None and "nightly" not in options.version:
+        try:
+            Version(options.version)
+        except InvalidVersion:
+            raise UsageError(
+                f"--version {options.version!r} is no version; write it as 2.9 or 2.9.0"
+            ) from None
+
+
+def _look(options: SetupOptions, tools: Tools) -> Situation:
+    """Gather the facts, importing no framework."""
+    found = versions.installed()
+    return Situation(
+        facts=detect(tools.probe),
+        framework=_framework(options.framework, found),
+        versions=found,
+        python=sys.version_info[:2],
+        linux_x86_64=(sys.platform, platform.machine()) == ("linux", "x86_64"),
+        environ=dict(tools.probe.environ),
+        loaded=tuple(name for name in versions.MODULES if name in sys.modules),
+        demands=versions.libtpu_demands(found),
+        version=options.version,
+        device=options.device,
+    )
+
+
+def _framework(asked: str, found: dict[str, str]) -> str:
+    if asked != "auto":
+        return asked
+    installed = next((name for package, name in _BY_PACKAGE.items() if package in found), "torch")
+    return framework_of("", {}) or installed
+
+
+def _refuse_device(options: SetupOptions, situation: Situation) -> None:
+    facts = situation.facts
+    wants_tpu = options.require_tpu or (options.device == "tpu" and not options.dry_run)
+    if wants_tpu and not facts.tpu:
+        raise UsageError(f"no TPU here: {'; '.join((*facts.reasons, *facts.warnings))}")
+    if options.device == "gpu" and not facts.gpu:
+        raise UsageError("no GPU here: there is no NVIDIA device node (/dev/nvidia*)")
+
+
+def _report(situation: Situation, plan: Plan) -> SetupReport:
+    facts = situation.facts
+    commands: tuple[str, ...] = ()
+    if not plan.fits and not plan.refusal:
+        commands = install.as_text(plan, install.find_installer() or install.pip(sys.executable))
+    return SetupReport(
+        host=facts.environment,
+        accelerator=facts.accelerator,
+        chips=facts.chips,
+        devices=facts.devices,
+        versions=dict(situation.versions),
+        plan=commands,
+        reasons=(_interpreter(situation), *facts.reasons, *plan.reasons),
+        framework=situation.framework,
+        refusal=plan.refusal,
+        ways=plan.ways,
+        warnings=(*facts.warnings, *findings(situation)),
+    )
+
+
+def _interpreter(situation: Situation) -> str:
+    major, minor = situation.python
+    return f"Python {major}.{minor} on {sys.platform}, {platform.machine()}"
+
+
+def _because(report: SetupReport, *reasons: str) -> SetupReport:
+    return replace(report, reasons=(*report.reasons, *reasons))
+
+
+def _restart(report: SetupReport) -> SetupReport:
+    names = ", ".join(versions.stale_modules())
+    why = f"{names}: the files were replaced while the old ones are loaded in this kernel"
+    return replace(_because(report, why), restart_needed=True)
+
+
+def _reset(report: SetupReport, plan: Plan, adapter: Adapter | None, shell: Any) -> SetupReport:
+    """Say what a reset takes: no runtime of ours gives its devices back to a living process."""
+    if adapter is None or not adapter.connected():
+        return _because(report, "nothing is connected, so there is nothing to reset")
+    lost = [
+        name
+        for name, value in shell.user_ns.items()
+        if not name.startswith("_")
+        and any(adapter.on_device(array) for array in adapter.arrays(value))
+    ]
+    raise UsageError(
+        f"{plan.framework} cannot give its devices back in a running kernel: restart the kernel"
+        + (f"; this loses what is on the device: {', '.join(lost)}" if lost else "")
+    )
+
+
+def _agrees(report: SetupReport, shell: Any, tools: Tools) -> bool:
+    """Show the plan and ask, where the frontend can ask."""
+    if not hasattr(shell, "kernel") and not _is_terminal():
+        return False
+    tools.say(str(report))
+    try:
+        answer = tools.ask("Install this? [y/N] ")
+    except (EOFError, OSError, StdinNotImplementedError):
+        return False
+    return answer.strip().lower() in {"y", "yes"}
+
+
+def _is_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def _install(report: SetupReport, plan: Plan, options: SetupOptions, tools: Tools) -> SetupReport:
+    installer = install.find_installer()
+    if installer is None:
+        raise UsageError(
+            "this environment has neither pip nor uv to install with: "
+            f"{sys.executable} -m ensurepip"
+        )
+    loaded = versions.loaded(plan.changed)
+    log_file = tools.folder / "logs" / time.strftime("setup-%Y%m%d-%H%M%S.log")
+    progress = None if options.quiet else tools.say
+    outcome = install.install(plan, installer, log_file, tools.run, progress)
+    if not outcome.ok:
+        state = "as it was" if outcome.restored else "NOT as it was: see the log"
+        raise UsageError(
+            f"the install failed: {outcome.message}; the environment is {state} "
+            f"(log: {outcome.log_file})"
+        )
+    report = replace(
+        report,
+        plan=(),
+        installed=outcome.changed,
+        versions=versions.installed(),
+        log_file=outcome.log_file,
+    )
+    if loaded:
+        versions.note_replaced(loaded)
+        return _restart(report)
+    return report
+
+
+def _refuse_conflict(situation: Situation, plan: Plan, tools: Tools) -> None:
+    """Refuse what would end this process, or fall to the CPU in silence."""
+    if plan.adapter == "torch" and (blocked := tensorflow_blocks(situation.loaded)):
+        raise UsageError(blocked)
+    limited = any(situation.environ.get(f"TPU_VISIBLE_{what}") for what in ("CHIPS", "DEVICES"))
+    if situation.target == "tpu" and not limited and (others := tools.holding().others):
+        raise UsageError(f"the TPU is busy: {'; '.join(owner.sentence() for owner in others)}")
+
+
+def _verify(
+    report: SetupReport, situation: Situation, plan: Plan, options: SetupOptions, tools: Tools
+) -> SetupReport:
+    """Use the package set once in a child, unless that was done since the last boot."""
+    key, boot = _fingerprint(situation, plan), _boot(tools)
+    if stamp.is_verified(key, tools.folder, boot):
+        return replace(report, verified=True)
+    if not options.quiet:
+        tools.say("verifying in a child process (once for a package set) …")
+    environ = {**plan.environ, **situation.environ}
+    verdict = tools.verify(plan.adapter, situation.facts, environ)
+    if not verdict.ok:
+        raise UsageError(f"{situation.framework} does not work here: {verdict.message}")
+    if situation.target == "tpu" and verdict.device != "TPU":
+        raise UsageError(
+            f"a TPU is here, but {situation.framework} computed on {verdict.device}: "
+            + "; ".join(report.warnings)
+        )
+    stamp.mark_verified(key, tools.folder, boot)
+    return replace(report, verified=True)
+
+
+def _fingerprint(situation: Situation, plan: Plan) -> str:
+    facts = situation.facts
+    return versions.fingerprint(
+        situation.versions, adapter=plan.adapter, place=facts.environment, chips=facts.chips
+    )
+
+
+def _boot(tools: Tools) -> str:
+    return stamp.boot_id(tools.probe.root)
+
+
+def _connect(report: SetupReport, adapter: Adapter, options: SetupOptions) -> SetupReport:
+    info = adapter.connect(simulate=options.simulate, require_tpu=options.require_tpu)
+    report = replace(report, connected=True, device=info.label(), devices=info.count)
+    return _because(report, info.note) if info.note else report
