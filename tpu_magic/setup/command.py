@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 from tpu_magic import frameworks
 from tpu_magic.frameworks.base import Adapter
 from tpu_magic.frameworks.choose import framework_of
-from tpu_magic.host.detect import Probe, detect
+from tpu_magic.host.detect import HostFacts, detect
 from tpu_magic.host.owners import Holding, owners
 from tpu_magic.options import Parser, framework_options, one_of, tpu_options, whole_number
 from tpu_magic.setup import install, stamp, verify, versions
@@ -98,8 +99,12 @@ class Tools:
 
     Attributes
     ----------
-    probe
-        What detection looks at.
+    detect
+        Says where this is and what it has.
+    environ
+        The person's environment variables.
+    boot
+        Returns what changes with each boot.
     holding
         Says who holds the chip.
     adapter
@@ -116,7 +121,9 @@ class Tools:
         Where stamps and logs go.
     """
 
-    probe: Probe = field(default_factory=Probe)
+    detect: Callable[[], HostFacts] = detect
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    boot: Callable[[], str] = stamp.boot_id
     holding: Callable[[], Holding] = owners
     adapter: Callable[[str], Adapter] = frameworks.adapter
     run: install.Runner = install.run_child
@@ -157,7 +164,7 @@ def run(
     if versions.stale_modules():
         return _restart(report)
     if options.check or options.dry_run:
-        known = stamp.is_verified(_fingerprint(situation, plan), tools.folder, _boot(tools))
+        known = stamp.is_verified(_fingerprint(situation, plan), tools.folder, tools.boot())
         return replace(report, verified=True if known and plan.fits else None)
     if plan.refusal:
         raise UsageError("; or ".join((plan.refusal, *plan.ways)))
@@ -195,12 +202,12 @@ def _look(options: SetupOptions, tools: Tools) -> Situation:
     """Gather the facts, importing no framework."""
     found = versions.installed()
     return Situation(
-        facts=detect(tools.probe),
+        facts=tools.detect(),
         framework=_framework(options.framework, found),
         versions=found,
         python=sys.version_info[:2],
         linux_x86_64=(sys.platform, platform.machine()) == ("linux", "x86_64"),
-        environ=dict(tools.probe.environ),
+        environ=tools.environ,
         loaded=tuple(name for name in versions.MODULES if name in sys.modules),
         demands=versions.libtpu_demands(found),
         version=options.version,
@@ -334,7 +341,7 @@ def _verify(
     report: SetupReport, situation: Situation, plan: Plan, options: SetupOptions, tools: Tools
 ) -> SetupReport:
     """Use the package set once in a child, unless that was done since the last boot."""
-    key, boot = _fingerprint(situation, plan), _boot(tools)
+    key, boot = _fingerprint(situation, plan), tools.boot()
     if stamp.is_verified(key, tools.folder, boot):
         return replace(report, verified=True)
     if not options.quiet:
@@ -357,10 +364,6 @@ def _fingerprint(situation: Situation, plan: Plan) -> str:
     return versions.fingerprint(
         situation.versions, adapter=plan.adapter, place=facts.environment, chips=facts.chips
     )
-
-
-def _boot(tools: Tools) -> str:
-    return stamp.boot_id(tools.probe.root)
 
 
 def _connect(report: SetupReport, adapter: Adapter, options: SetupOptions) -> SetupReport:
