@@ -176,7 +176,7 @@ def timed(text: str, statement: Statement, wanted: TimeitOptions) -> TimingResul
         start = statement.starter(replaced={name: copy(name) for name in hosted})
     try:
         measured = Runner(adapter, start, CLOCKS[wanted.clock]).measure(wanted.plan())
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - it goes on, with a shorter traceback
         raise error.with_traceback(_from_code(error.__traceback__, statement.filename)) from None
     evidence = suspicions.Evidence(
         measured,

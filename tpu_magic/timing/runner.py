@@ -40,7 +40,7 @@ _QUEUE_S = 0.05
 _QUEUE_CALLS = (8, 1000)
 _QUEUE_BYTES = 2**30
 # When to look at the counters and the interval.
-_FIRST_LOOK_S = 0.05
+_FIRST_LOOK_S = 0.2
 _LOOK_GROWTH = 1.3
 _FEWEST_SAMPLES = 12
 _MOST_SAMPLES = 20_000
@@ -175,6 +175,16 @@ class Measurement:
     one_by_one: bool
 
 
+@dataclass(frozen=True)
+class _Way:
+    """How the runs of a mode are made, what a call takes, and runs that were made before."""
+
+    sample: Callable[[Run, int], float]
+    loops: int
+    call_s: float
+    made: tuple[float, ...] = ()
+
+
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
     """Keep the collector from running inside a sample, as `timeit` does."""
@@ -244,23 +254,16 @@ class Runner:
         first, arrays, size = self._first_call(run)
         deadline = inf if plan.time_limit is None else self._wall() + plan.time_limit
         clean, settled = self._settle(run, plan, deadline)
-        call_s = min(clean, default=first.wall_s)
         series: dict[str, Series] = {}
         timed_from, counted_from = self.runs_total, self._adapter.counters()
         for mode in ("latency",) if self._one_by_one else MODES[plan.mode]:
             end = deadline
-            if mode == "latency" and plan.mode == "both" and plan.time_limit is not None:
+            if plan.time_limit is not None and mode != MODES[plan.mode][-1]:
                 end -= plan.time_limit * (1 - _LATENCY_SHARE)
-            if mode == "throughput":
-                loops = plan.loops or _queue_length(call_s, size, plan.time_limit)
-                sample = self._queued
-            elif self._one_by_one and call_s < _SHORT_CALL_S:
-                loops = plan.loops or self._loops(run)
-                sample = self._in_one_go
-            else:
-                loops = plan.loops or 1
-                sample = self._one_at_a_time
-            series[mode] = self._series(run, sample, loops, plan, end, clean if loops == 1 else [])
+            way = self._way(run, mode, plan, clean or [first.wall_s], size)
+            if series and self._wall() + way.loops * way.call_s > deadline:
+                break  # no time is left for a second mode; it stays unmeasured
+            series[mode] = self._series(run, way, plan, end)
             if series[mode].stopped_by == "interrupt":
                 break
         end_counters = self._adapter.counters()
@@ -276,6 +279,19 @@ class Runner:
             output_bytes=size,
             one_by_one=self._one_by_one,
         )
+
+    def _way(self, run: Run, mode: str, plan: Plan, made: list[float], size: int) -> _Way:
+        """Return how to make the runs of a mode, given what calls took and gave so far."""
+        call_s = min(made)
+        asked = plan.loops
+        if asked is not None and plan.time_limit is not None and call_s > 0:
+            asked = min(asked, max(1, int(plan.time_limit / call_s)))
+        if mode == "throughput":
+            queue = _queue_length(call_s, size, plan.time_limit)
+            return _Way(self._queued, asked or queue, call_s)
+        if self._one_by_one and call_s < _SHORT_CALL_S:
+            return _Way(self._in_one_go, asked or self._loops(run), call_s)
+        return _Way(self._one_at_a_time, asked or 1, call_s, () if asked else tuple(made))
 
     def _opened(self) -> Run:
         """Execute the set-up, and let the device finish with it."""
@@ -342,47 +358,35 @@ class Runner:
             loops *= 10
         return _round_up(loops * target / elapsed) if elapsed > 0 else loops
 
-    def _series(
-        self,
-        run: Run,
-        sample: Callable[[Run, int], float],
-        loops: int,
-        plan: Plan,
-        deadline: float,
-        before: Sequence[float],
-    ) -> Series:
-        """Make runs until a reason to stop; `before` are runs that were made already.
+    def _series(self, run: Run, way: _Way, plan: Plan, deadline: float) -> Series:
+        """Make runs until a reason to stop.
 
         Runs are made in batches. Between them, off the clock, the counters tell whether
         something was compiled; such a batch is set aside.
         """
-        runs: list[float] = []
+        runs: list[float] = list(way.made) if self._wall() >= deadline else []
         compiled: list[float] = []
-        if self._wall() >= deadline:
-            runs += before
         began, stopped_by = self._wall(), "time-limit" if runs else ""
         while not stopped_by:
-            batch: list[float] = []
             elapsed = self._wall() - began
             look_at = began + max(elapsed * _LOOK_GROWTH, elapsed + _FIRST_LOOK_S)
+            most = (plan.repeat or _MOST_SAMPLES) - len(runs) - len(compiled)
             compiles = self._adapter.counters().compiles
+            batch: list[float] = []
             try:
-                while not batch or not (
-                    len(runs) + len(compiled) + len(batch) >= (plan.repeat or _MOST_SAMPLES)
-                    or self._wall() >= min(look_at, deadline)
-                ):
+                while not batch or (len(batch) < most and self._wall() < min(look_at, deadline)):
                     if plan.loops is not None:  # as with %timeit, -n runs begin with the set-up
                         run = self._opened()
-                    batch.append(sample(run, loops))
+                    batch.append(way.sample(run, way.loops))
             except KeyboardInterrupt:
-                stopped_by = "interrupt"
                 if not (runs or compiled or batch):
                     raise
+                stopped_by = "interrupt"
                 self._adapter.wait()
             still = self._adapter.counters().compiles == compiles
             (runs if still else compiled).extend(batch)
             stopped_by = stopped_by or self._reason(runs, len(runs) + len(compiled), plan, deadline)
-        return Series(tuple(runs or compiled), loops, stopped_by, tuple(compiled))
+        return Series(tuple(runs or compiled), way.loops, stopped_by, tuple(compiled))
 
     def _reason(self, runs: Sequence[float], made: int, plan: Plan, deadline: float) -> str:
         """Return why to stop now; empty to go on."""
