@@ -34,6 +34,14 @@ class RunOptions:
     output: str | None = None
 
 
+@dataclass(frozen=True)
+class OutputOptions:
+    """Where a result goes."""
+
+    quiet: bool = False
+    output: str | None = None
+
+
 class Help(Exception):  # noqa: N818 - a request, not an error
     """`--help` was asked for; the text is the argument."""
 
@@ -278,7 +286,3 @@ def _glued_value(word: str, parser: Parser) -> bool | None:
     flags = [f"-{letter}" for letter in word[1:]]
     return True if all(parser.option_takes_value(flag) is False for flag in flags) else None
 
-
-def as_dict(options: Any) -> dict[str, Any]:
-    """Return an options object's fields."""
-    return dict(vars(options))

@@ -139,12 +139,12 @@ class CellFacts:
         Rows in a batch over all devices, the commonest of the cell.
     input_wait_s
         Host time in the input pipeline (data loading, collation).
-    shapes
-        Input shapes that each made the runtime compile, with the line in the cell.
-    step_times
-        Clock readings at which steps ended, in seconds.
-    unended_steps
-        True when work of many batches was left in one program.
+    device_wait_s
+        Host time in the final wait for the device.
+    trace_s
+        Host time recording the work.
+    execute_s
+        Time the device was busy.
     """
 
     reached_device: bool = False
@@ -183,7 +183,9 @@ class Adapter(Protocol):
         """Say whether the framework can be used in this process, importing nothing."""
         ...
 
-    def connect(self, *, simulate: int | None = None, require_tpu: bool = False) -> DeviceInfo:
+    def connect(
+        self, *, simulate: int | None = None, require_tpu: bool = False, devices: str = "all"
+    ) -> DeviceInfo:
         """Start the runtime if it is not running, and return its devices. Idempotent.
 
         Raises

@@ -1,0 +1,358 @@
+"""A cell of torch code on the XLA device: modules, batches, steps, and putting things back."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+import torch_xla
+from torch import Tensor, nn
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils import _pytree as pytree
+from torch.utils.data import DataLoader
+from torch_xla import backends
+from torch_xla.core import xla_model
+from torch_xla.debug import metrics
+
+from tpu_magic.frameworks import torch_feed, torch_move
+from tpu_magic.frameworks.base import CellFacts, Namespace
+from tpu_magic.frameworks.torch_meet import Meet
+from tpu_magic.frameworks.torch_patches import patched
+from tpu_magic.frameworks.torch_place import Placement
+from tpu_magic.options import RunOptions
+
+NOTHING_RAN = (
+    "no model was called, and no tensor operation in it was worth the device "
+    "(matrix products, convolutions, attention, FFTs, solvers)"
+)
+DROPPED = "nothing that it computed was kept, printed or trained"
+
+# What a cell moved and what holds it, for later hints: object → the cell's description.
+moved_objects: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+
+class TorchCell:
+    """The session of one cell. `frameworks.base.CellSession`."""
+
+    def __init__(
+        self, options: RunOptions, namespace: Namespace, placement: Placement, device_kind: str
+    ) -> None:
+        self.facts = CellFacts(precision=options.precision)
+        self.placement = placement
+        self.device_kind = device_kind
+        self.copied_cuda_code = False
+        self.inside = False
+        self._options = options
+        self._namespace = namespace
+        self._thread = threading.get_ident()
+        self._meet = Meet(placement)
+        self._paused: Any = None
+        self._prepared = torch_move.WeakIdentitySet()
+        self._needs_no_help: set[tuple[int, bool, bool]] = set()
+        self._kept = {id(namespace[name]) for name in options.keep if name in namespace}
+        self._files: dict[int, Tensor] = {}
+        self._steps: Counter[int] = Counter()
+        self._batches = 0
+        self._rows_since_step = 0
+        self._examples_trained = 0
+        self._examples_seen = 0
+        self._batch_sizes: Counter[int] = Counter()
+        self._step_ended = True
+        self._optimizer_started = 0.0
+        self._trace_s = 0.0
+        self._blocked_before_s = seconds_in("DeviceLockWait")
+
+    # --- the cell's life ------------------------------------------------------------------
+
+    @contextmanager
+    def running(self) -> Iterator[TorchCell]:
+        """Run the cell: everything that is changed here is undone on the way out."""
+        with ExitStack() as undo:
+            undo.callback(self._forget)
+            # The autograd engine counts devices once, at the first backward of the process;
+            # with its threads off it does not need to know ours (facts: INTERNAL ASSERT).
+            undo.enter_context(torch.autograd.set_multithreading_enabled(False))
+            undo.enter_context(_precision(self._options.precision))
+            for register, hook in (
+                (register_optimizer_step_pre_hook, self._before_optimizer),
+                (register_optimizer_step_post_hook, self._after_optimizer),
+            ):
+                undo.callback(register(hook).remove)
+            undo.enter_context(patched(self, self._namespace, self._thread))
+            if self._options.seed is not None:
+                torch.manual_seed(self._options.seed)
+            undo.enter_context(self._meet)
+            undo.callback(self._resume)
+            yield self
+
+    def finish(self) -> None:
+        """Compute what is pending and wait until the device is done."""
+        self._resume()
+        self._end_step()
+        started = time.perf_counter()
+        wait_interruptibly()
+        self.facts.device_wait_s += time.perf_counter() - started
+        self._summarise()
+
+    def _summarise(self) -> None:
+        facts = self.facts
+        # Handing a program over blocks while the device is behind: that is waiting.
+        blocked_s = seconds_in("DeviceLockWait") - self._blocked_before_s
+        facts.trace_s = max(0.0, self._trace_s + self._meet.trace_s - blocked_s)
+        facts.reached_device = self._meet.used
+        facts.unreached_reason = "" if self._meet.used else NOTHING_RAN
+        steps = max(self._steps.values(), default=0)
+        facts.steps = steps or self._batches or None
+        facts.examples = (self._examples_trained if steps else self._examples_seen) or None
+        common = self._batch_sizes.most_common(1)
+        facts.global_batch = common[0][0] if common else None
+
+    def _forget(self) -> None:
+        """Hold nothing of the person's after the cell."""
+        self._summarise()
+        self._meet.forget()
+        self.placement.forget_all()
+        self._files.clear()
+
+    # --- modules --------------------------------------------------------------------------
+
+    def call_module(
+        self, module: nn.Module, call: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """Run an outermost module call on the device."""
+        __tracebackhide__ = True
+        self._resume()
+        if id(module) in self._kept:
+            args, kwargs = pytree.tree_map_only(Tensor, lambda item: item.cpu(), (args, kwargs))
+            with self._native():
+                return call(module, *args, **kwargs)
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 - our own work, not the person's
+            self.prepare(module)
+            args, kwargs = self._feed_call(args, kwargs)
+        self._meet.used = True
+        started, self.inside = time.perf_counter(), True
+        # A module whose call needed no help once runs without the mode from then on.
+        key = (id(module), module.training, torch.is_grad_enabled())
+        try:
+            if key in self._needs_no_help:
+                with torch._C.DisableTorchFunction():  # noqa: SLF001
+                    return call(module, *args, **kwargs)
+            self._meet.helped = False
+            result = call(module, *args, **kwargs)
+            if not self._meet.helped and _only_mode(self._meet):
+                self._needs_no_help.add(key)
+            return result
+        finally:
+            self.inside = False
+            self._trace_s += time.perf_counter() - started
+
+    def prepare(self, module: nn.Module) -> None:
+        """Move a module to the device, once, and remember what was moved."""
+        if module in self._prepared:
+            return
+        self._prepared.add(module)
+        for tensor in (*module.parameters(), *module.buffers()):
+            self.placement.forget(tensor)
+        moved = torch_move.move_module(module, self.placement.replicate, self.placement.is_there)
+        self._note_move(moved, module, "parameter")
+
+    def module_to_host(self, module: nn.Module) -> None:
+        """Move a module back to the host, keeping every identity."""
+        with torch._C.DisableTorchFunction():  # noqa: SLF001
+            for tensor in (*module.parameters(), *module.buffers()):
+                self.placement.forget(tensor)
+            torch_move.move_module(module, Tensor.cpu, lambda item: not self.placement.is_there(item))
+        for part in list(self._prepared):
+            self._prepared.discard(part)
+        self._needs_no_help.clear()
+        moved_objects.pop(module, None)
+
+    def _note_move(self, moved: torch_move.Moved, owner: Any, what: str) -> None:
+        name = self._name_of(owner)
+        self.facts.not_followed += [f"{name}.{item}" for item in moved.left]
+        if moved.tensors:
+            some = f"{moved.tensors} {what}{'' if moved.tensors == 1 else 's'}"
+            self.facts.moved.append(f"{name} ({some})")
+            moved_objects[owner] = name
+
+    def _name_of(self, item: Any) -> str:
+        names = (name for name, value in self._namespace.items() if value is item)
+        public = [name for name in names if not name.startswith("_")]
+        return public[0] if public else type(item).__name__
+
+    def _feed_call(self, args: Any, kwargs: Any) -> Any:
+        """Return a call's host tensors on the device, split as a batch."""
+        tensors = [item for item in pytree.tree_leaves((args, kwargs)) if isinstance(item, Tensor)]
+        rows = next((item.shape[0] for item in tensors if item.dim()), None)
+        if all(self.placement.is_there(item) for item in tensors):
+            if rows is not None and self._step_ended:
+                self._count_rows(rows)
+            return args, kwargs
+        if rows is not None:
+            if self._step_ended or rows != self.placement.rows:
+                self._count_rows(rows)
+            self.placement.rows = rows
+        return pytree.tree_map_only(Tensor, self.placement.bring, (args, kwargs))
+
+    # --- batches --------------------------------------------------------------------------
+
+    def batch_begins(self) -> None:
+        """End the step of the batch before, when no optimizer did."""
+        self._resume()
+        if not self._step_ended:
+            self._end_step()
+
+    @contextmanager
+    def loading(self, loader: DataLoader[Any]) -> Iterator[None]:
+        """Run a dataset's own code as it would run without us."""
+        if torch_feed.device_tensors_of(loader.dataset, self.placement.is_there):
+            was, self._meet.loading, self.inside = self._meet.loading, True, True
+            try:
+                yield
+            finally:
+                self._meet.loading = was
+                self.inside = False
+        else:
+            with self._native():
+                yield
+
+    def feed(self, batch: Any, waited_s: float) -> Any:
+        """Return a loader's batch on the device, and count it."""
+        self.facts.input_wait_s += waited_s
+        self._batches += 1
+        with torch._C.DisableTorchFunction():  # noqa: SLF001
+            placed, rows = torch_feed.place_batch(batch, self.placement.split)
+        if rows is not None:
+            self.placement.rows = rows
+            self._count_rows(rows)
+        return placed
+
+    def _count_rows(self, rows: int) -> None:
+        self._step_ended = False
+        self._rows_since_step += rows
+        self._examples_seen += rows
+        self._batch_sizes[rows] += 1
+
+    # --- steps ----------------------------------------------------------------------------
+
+    def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        if optimizer not in self._prepared:
+            with torch._C.DisableTorchFunction():  # noqa: SLF001
+                self._prepare_optimizer(optimizer)
+        self._optimizer_started = time.perf_counter()
+        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+        if closure is None:
+            # Its own code needs no help; a closure is the person's, and may.
+            self._pause()
+
+    def _prepare_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        parameters = [item for group in optimizer.param_groups for item in group["params"]]
+        if not any(self.placement.is_there(item) for item in parameters):
+            return
+        self._prepared.add(optimizer)
+        moved = torch_move.move_optimizer(
+            optimizer, self.placement.replicate, self.placement.is_there
+        )
+        self._note_move(moved, optimizer, "state tensor")
+
+    def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        self._resume()
+        self._trace_s += time.perf_counter() - self._optimizer_started
+        self._steps[id(optimizer)] += 1
+        self._examples_trained += self._rows_since_step
+        self._rows_since_step = 0
+        self._end_step()
+
+    def _end_step(self) -> None:
+        """Hand the recorded work to the device as one program. Does not wait."""
+        started, compiled_s = time.perf_counter(), seconds_in("CompileTime")
+        torch_xla.sync()
+        took = time.perf_counter() - started
+        self._step_ended = True
+        self._trace_s += took - (seconds_in("CompileTime") - compiled_s)
+
+    # --- the mode -------------------------------------------------------------------------
+
+    def _pause(self) -> None:
+        if self._paused is None:
+            self._paused = torch._C.DisableTorchFunction()  # noqa: SLF001
+            self._paused.__enter__()
+
+    def _resume(self) -> None:
+        paused, self._paused = self._paused, None
+        if paused is not None:
+            paused.__exit__(None, None, None)
+
+    @contextmanager
+    def _native(self) -> Iterator[None]:
+        """Run code with no help from us at all."""
+        was, self.inside = self.inside, True
+        try:
+            with torch._C.DisableTorchFunction():  # noqa: SLF001
+                yield
+        finally:
+            self.inside = was
+
+    # --- files and seeds ------------------------------------------------------------------
+
+    def host_copy_for_file(self, tensor: Tensor) -> Tensor:
+        """Return what goes into a file for a device tensor: host memory, shared as it was."""
+        with torch._C.DisableTorchFunction():  # noqa: SLF001
+            whole = self._files.get(tensor.untyped_storage()._cdata)  # noqa: SLF001
+            if whole is None or whole.shape != tensor.shape:
+                whole = tensor.detach().cpu()
+                self._files[tensor.untyped_storage()._cdata] = whole  # noqa: SLF001
+            return whole.detach().requires_grad_(tensor.requires_grad)
+
+    def seed_device(self, seed: int) -> None:
+        """Seed the device's generator, as `torch.manual_seed` in the cell asks."""
+        torch_xla.manual_seed(seed % (1 << 63))
+
+
+def wait_interruptibly() -> None:
+    """Wait for the device in a thread, so that an interrupt is not held up by it."""
+    waiter = threading.Thread(target=xla_model.wait_device_ops, daemon=True)
+    waiter.start()
+    while waiter.is_alive():
+        waiter.join(0.2)
+
+
+def _only_mode(mode: Any) -> bool:
+    """Say whether ours is the only torch function mode: others must go on seeing calls."""
+    stack = torch.overrides._get_current_function_mode_stack()  # noqa: SLF001
+    return len(stack) == 1 and stack[0] is mode
+
+
+@contextmanager
+def _precision(name: str) -> Iterator[None]:
+    """Set the precision of float32 matrix products for the cell, and put it back."""
+    if name == "bf16":
+        with torch.autocast("xla", dtype=torch.bfloat16):
+            yield
+        return
+    # The public setter logs a warning at each call.
+    before, put = backends.get_mat_mul_precision(), torch_xla._XLAC._xla_set_mat_mul_precision  # noqa: SLF001
+    put(name)
+    try:
+        yield
+    finally:
+        put(before)
+
+
+def seconds_in(*names: str) -> float:
+    """Return the host's total time in metrics of the runtime, in seconds."""
+    found = (metrics.metric_data(name) for name in names)
+    return sum(data[1] for data in found if data is not None) / 1e9

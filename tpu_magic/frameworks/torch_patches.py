@@ -1,0 +1,167 @@
+"""What a cell changes in torch while it runs, and puts back: a table, applied and undone.
+
+Copied code asks for CUDA (`torch.cuda.is_available()`, `.to("cuda")`, `.cuda()`). Taken
+literally it would train on the host, in silence; in a cell it means the cell's device.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from tpu_magic.frameworks.torch_feed import DeviceBatches
+from tpu_magic.frameworks.torch_meet import ACCELERATORS
+
+_MISSING = object()
+
+
+@contextmanager
+def patched(
+    cell: Any, namespace: MutableMapping[str, Any], thread: int
+) -> Iterator[None]:
+    """Apply every patch for the cell that runs on `thread`; undo all of them on the way out."""
+    applied: list[tuple[Any, str, Any]] = []
+    try:
+        for owner, name, make in _TABLE:
+            held = owner.__dict__.get(name, _MISSING)
+            original = getattr(owner, name)
+            applied.append((owner, name, held))
+            setattr(owner, name, make(cell, original, namespace, thread))
+        yield
+    finally:
+        for owner, name, held in reversed(applied):
+            if held is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, held)
+
+
+def _call_module(cell: Any, original: Any, _: Any, thread: int) -> Any:
+    def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        __tracebackhide__ = True
+        if cell.inside or threading.get_ident() != thread:
+            return original(module, *args, **kwargs)
+        return cell.call_module(module, original, args, kwargs)
+
+    return __call__
+
+
+def _module_to(cell: Any, original: Any, _: Any, thread: int) -> Any:
+    def to(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+        __tracebackhide__ = True
+        if threading.get_ident() != thread:
+            return original(module, *args, **kwargs)
+        device, *_ = torch._C._nn._parse_to(*args, **kwargs)  # noqa: SLF001
+        if device is None:
+            return original(module, *args, **kwargs)
+        if device.type == "cpu":
+            cell.module_to_host(module)
+        elif device.type in ACCELERATORS:
+            cell.prepare(module)
+        else:
+            return original(module, *args, **kwargs)
+        args = tuple(item for item in args if not isinstance(item, (str, torch.device, int, Tensor)))
+        kwargs = {key: value for key, value in kwargs.items() if key != "device"}
+        return original(module, *args, **kwargs) if _converts(args, kwargs) else module
+
+    return to
+
+
+def _converts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return any(isinstance(item, torch.dtype) for item in (*args, *kwargs.values())) or bool(
+        kwargs.get("memory_format")
+    )
+
+
+def _module_cuda(cell: Any, original: Any, _: Any, thread: int) -> Any:
+    def cuda(module: nn.Module, device: Any = None) -> nn.Module:
+        if threading.get_ident() != thread:
+            return original(module, device)  # type: ignore[no-any-return]
+        cell.prepare(module)
+        return module
+
+    return cuda
+
+
+def _module_cpu(cell: Any, original: Any, _: Any, thread: int) -> Any:
+    def cpu(module: nn.Module) -> nn.Module:
+        if threading.get_ident() != thread:
+            return original(module)  # type: ignore[no-any-return]
+        cell.module_to_host(module)
+        return module
+
+    return cpu
+
+
+def _loader_iter(cell: Any, original: Any, _: Any, thread: int) -> Any:
+    def __iter__(loader: DataLoader[Any]) -> Any:  # noqa: N807
+        __tracebackhide__ = True
+        if threading.get_ident() != thread or cell.inside:
+            return original(loader)
+        with cell.loading(loader):
+            batches = original(loader)
+        return DeviceBatches(loader, batches, cell)
+
+    return __iter__
+
+
+def _reduce(cell: Any, original: Any, _: Any, thread: int) -> Any:
+    def _reduce_ex_internal(tensor: Tensor, protocol: Any) -> Any:
+        if threading.get_ident() == thread and cell.placement.is_there(tensor):
+            tensor = cell.host_copy_for_file(tensor)
+        return original(tensor, protocol)
+
+    return _reduce_ex_internal
+
+
+def _persons_answer(answer: Callable[[Any], Any]) -> Any:
+    """Make a patch that answers the person's own code, and nobody else's.
+
+    Libraries that ask the same question would take paths that need a real CUDA.
+    """
+
+    def make(cell: Any, original: Any, namespace: MutableMapping[str, Any], thread: int) -> Any:
+        def asked(*args: Any, **kwargs: Any) -> Any:
+            caller = sys._getframe(1).f_globals  # noqa: SLF001
+            if caller is namespace and threading.get_ident() == thread:
+                cell.copied_cuda_code = True
+                return answer(cell)
+            return original(*args, **kwargs)
+
+        return asked
+
+    return make
+
+
+def _seed_all(cell: Any, original: Any, _: Any, __: int) -> Any:
+    def manual_seed_all(seed: int) -> None:
+        # torch.manual_seed calls this too, under whatever name it was imported.
+        original(seed)
+        cell.seed_device(seed)
+
+    return manual_seed_all
+
+
+# where, which attribute, what makes its replacement
+_TABLE: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+    (nn.Module, "__call__", _call_module),
+    (nn.Module, "to", _module_to),
+    (nn.Module, "cuda", _module_cuda),
+    (nn.Module, "cpu", _module_cpu),
+    (DataLoader, "__iter__", _loader_iter),
+    (Tensor, "_reduce_ex_internal", _reduce),
+    (torch.cuda, "manual_seed_all", _seed_all),
+    (torch.cuda, "is_available", _persons_answer(lambda cell: True)),
+    (torch.cuda, "device_count", _persons_answer(lambda cell: 1)),
+    (torch.cuda, "current_device", _persons_answer(lambda cell: 0)),
+    (torch.cuda, "get_device_name", _persons_answer(lambda cell: cell.device_kind)),
+    (torch.cuda, "synchronize", _persons_answer(lambda cell: cell.finish())),
+    (torch.cuda, "empty_cache", _persons_answer(lambda cell: None)),
+)

@@ -1,0 +1,140 @@
+"""Where torch tensors go: onto the device, over its mesh, and their twins on the other side."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tpu_magic.frameworks import torch_move
+
+# Below this many rows a first axis is rarely a batch, and splitting it gains nothing.
+_SMALLEST_BATCH = 2
+
+
+class Placement:
+    """Makes device tensors out of host tensors; on several devices, over a 1-D mesh.
+
+    Parameters
+    ----------
+    device
+        The XLA device; under SPMD it stands for all of them.
+    mesh
+        The mesh over all devices, or None with one device.
+
+    Attributes
+    ----------
+    rows
+        Rows of the batch at hand: a tensor with as many rows is split like it.
+    """
+
+    def __init__(self, device: torch.device, mesh: Any = None) -> None:
+        self.device = device
+        self.mesh = mesh
+        self.rows: int | None = None
+        self.marked = torch_move.WeakIdentitySet()
+        self._twins: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}
+        self._host_twins: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}
+
+    def is_there(self, tensor: Tensor) -> bool:
+        """Say whether a tensor is on the device."""
+        return tensor.device.type == self.device.type
+
+    def replicate(self, tensor: Tensor) -> Tensor:
+        """Return a copy on the device, whole on each one of a mesh."""
+        return tensor.to(self.device)
+
+    def split(self, tensor: Tensor) -> Tensor:
+        """Return a copy on the device, split over the mesh on its first axis.
+
+        The partitioner pads rows that do not divide; the values are those of one device.
+        """
+        if self.mesh is None or tensor.dim() == 0 or tensor.shape[0] < _SMALLEST_BATCH:
+            return self.replicate(tensor)
+        import torch_xla
+        from torch_xla.distributed import spmd
+
+        names = ("data", *(None for _ in range(tensor.dim() - 1)))
+        if tensor.requires_grad:
+            copy = tensor.to(self.device)
+            spmd.mark_sharding(copy, self.mesh, names)
+            return copy
+        spec = spmd.ShardingSpec(self.mesh, names).xla_spec(tensor)
+        plain = tensor.detach().as_subclass(Tensor)
+        made: list[Tensor] = torch_xla._XLAC._xla_tensors_from_aten(  # noqa: SLF001
+            [plain], [str(self.device)], [spec]
+        )
+        return made[0]
+
+    def place(self, tensor: Tensor) -> Tensor:
+        """Return a copy on the device, split when it has the rows of the batch at hand."""
+        is_batch = tensor.dim() > 0 and tensor.shape[0] == self.rows
+        return self.split(tensor) if is_batch else self.replicate(tensor)
+
+    def twin(self, tensor: Tensor, place: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the device's copy of a host tensor; the tensor itself stays as it is.
+
+        The copy is kept while the tensor lives and is not written to. Memory that torch
+        does not own (`torch.from_numpy`) can be written to unseen: it is copied each time.
+        """
+        key, version = id(tensor), tensor._version  # noqa: SLF001
+        kept = self._twins.get(key)
+        if kept is not None and kept[0]() is tensor and kept[1] == version:
+            return kept[2]
+        made = place(tensor)
+        if tensor.untyped_storage().resizable():
+            forget = self._twins.pop
+            self._twins[key] = (weakref.ref(tensor, lambda _: forget(key, None)), version, made)
+        return made
+
+    def host_twin(self, tensor: Tensor) -> Tensor:
+        """Return the host's copy of a device tensor, read once while nobody writes to it."""
+        key, version = id(tensor), tensor._version  # noqa: SLF001
+        kept = self._host_twins.get(key)
+        if kept is not None and kept[0]() is tensor and kept[1] == version:
+            return kept[2]
+        made = tensor.detach().cpu()
+        forget = self._host_twins.pop
+        self._host_twins[key] = (weakref.ref(tensor, lambda _: forget(key, None)), version, made)
+        return made
+
+    def bring(self, tensor: Tensor, place: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Return a tensor that is on the device and stands for `tensor`.
+
+        A leaf that wants gradients is moved itself, so that they reach the person's object;
+        anything else gets a copy (differentiable where it has a history).
+        """
+        place = place or self.place
+        if self.is_there(tensor) or not torch_move.movable(tensor):
+            return tensor
+        if tensor.requires_grad:
+            return self.move(tensor) if tensor.is_leaf else place(tensor)
+        return self.twin(tensor, place)
+
+    def move(self, tensor: Tensor) -> Tensor:
+        """Move the tensor itself to the device, keeping its identity.
+
+        Raises
+        ------
+        RuntimeError
+            When it cannot be swapped (`torch_move.move_tensor`).
+        """
+        self.forget(tensor)
+        torch_move.move_tensor(tensor, self.replicate)
+        return tensor
+
+    def forget(self, tensor: Tensor) -> None:
+        """Drop what is known of a tensor: a weak reference to it would forbid a swap."""
+        self._twins.pop(id(tensor), None)
+        self._host_twins.pop(id(tensor), None)
+        self.marked.discard(tensor)
+
+    def forget_all(self) -> None:
+        """Drop every twin, so that nothing outlives the cell."""
+        self._twins.clear()
+        self._host_twins.clear()
+        self.marked = torch_move.WeakIdentitySet()
+        self.rows = None

@@ -1,0 +1,313 @@
+"""torch on XLA: TPUs through PyTorch/XLA, and XLA's own CPU devices where there is no TPU."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from importlib import metadata
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+
+from tpu_magic.frameworks.base import (
+    Availability,
+    CellSession,
+    Counters,
+    DeviceInfo,
+    Memory,
+    Namespace,
+)
+from tpu_magic.host import detect
+from tpu_magic.options import RunOptions
+
+if TYPE_CHECKING:
+    from tpu_magic.frameworks.torch_place import Placement
+
+_INSTALL = (
+    "%pip install torch==2.9.0 torch_xla==2.9.0 (on a TPU, %tpu_setup --framework torch "
+    "also picks the libtpu that fits)"
+)
+# Fallback counters are named after the operation; this one is a read of a value.
+_NO_FALLBACK = frozenset({"aten::_local_scalar_dense"})
+_PACKAGES = ("torch", "torch_xla", "libtpu")
+
+
+class TorchXla:
+    """The adapter for torch on XLA devices. `frameworks.base.Adapter`."""
+
+    name = "torch"
+
+    def __init__(self) -> None:
+        self._info: DeviceInfo | None = None
+        self._placement: Placement | None = None
+
+    # --- here or not ----------------------------------------------------------------------
+
+    def availability(self) -> Availability:
+        """Say whether torch_xla can be used in this process."""
+        if self._info is not None or "torch_xla" in sys.modules:
+            return Availability(usable=True)
+        for package in ("torch", "torch_xla"):
+            if find_spec(package) is None:
+                return Availability(False, f"{package} is not installed here", _INSTALL)
+        if "tensorflow" in sys.modules:
+            return Availability(
+                False,
+                "tensorflow is loaded in this kernel, and importing torch_xla after it would "
+                "kill the kernel with all its variables",
+                "restart the kernel and use torch first, or use a notebook of its own for it",
+            )
+        installed = {name: metadata.version(name).split("+")[0] for name in ("torch", "torch_xla")}
+        minors = {version.rsplit(".", 1)[0] for version in installed.values()}
+        if len(minors) > 1:
+            return Availability(
+                False,
+                f"torch {installed['torch']} and torch_xla {installed['torch_xla']} are "
+                "different releases",
+                f"%pip install torch=={installed['torch_xla'].rsplit('.', 1)[0]}.*",
+            )
+        return Availability(usable=True)
+
+    def connected(self) -> bool:
+        """Say whether the runtime has been started, by us or by anyone."""
+        return self._info is not None or _runtime_started()
+
+    def connect(
+        self, *, simulate: int | None = None, require_tpu: bool = False, devices: str = "all"
+    ) -> DeviceInfo:
+        """Start the runtime on all devices of this machine (or one), and return them."""
+        if self._info is None:
+            availability = self.availability()
+            if not availability.usable:
+                raise UsageError(availability.sentence())
+            facts = detect.detect()
+            if require_tpu and facts.chips == 0:
+                raise UsageError(_no_tpu(facts))
+            if facts.chips and simulate:
+                raise UsageError("--simulate is for machines without a TPU; this one has one")
+            self._start(facts, simulate, devices)
+        info = self.devices()
+        if require_tpu and not info.on_tpu:
+            raise UsageError(f"--require-tpu: the runtime of this kernel runs on {info.label()}")
+        if simulate and simulate != info.present:
+            raise UsageError(
+                f"the runtime of this kernel already runs with {info.present} devices; "
+                f"restart the kernel to simulate {simulate}"
+            )
+        if devices == "1" and info.count > 1:
+            raise UsageError(
+                f"the runtime of this kernel already spans all {info.count} devices; restart the "
+                "kernel and make --devices 1 the first use"
+            )
+        return info
+
+    def _start(self, facts: detect.HostFacts, simulate: int | None, devices: str) -> None:
+        """Import torch_xla, start its runtime, and span all devices when there are several."""
+        started_before_us = _runtime_started()
+        wanted = {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")}
+        if not facts.chips:
+            os.environ.setdefault("PJRT_DEVICE", "CPU")
+            wanted["TPU_SKIP_MDS_QUERY"] = os.environ.get("TPU_SKIP_MDS_QUERY", "1")
+            if simulate:
+                wanted["CPU_NUM_DEVICES"] = str(simulate)
+        with _environment(wanted):
+            runtime, torch_xla = _import_quietly()
+            # It must be known before the runtime starts: SPMD cannot be switched on later,
+            # and costs with one device.
+            expected = facts.devices if facts.chips else _virtual_devices()
+            if devices == "all" and expected > 1 and not started_before_us:
+                runtime.use_spmd()
+            device = torch_xla.device()
+            # Asking for their number is what really starts the devices under SPMD.
+            everywhere = runtime.global_runtime_device_count()
+        from tpu_magic.frameworks.torch_place import Placement
+
+        count = everywhere if runtime.is_spmd() else 1
+        self._placement = Placement(device, _mesh(count) if count > 1 else None)
+        on_tpu = runtime.device_type() == "TPU"
+        kind = facts.accelerator if on_tpu and facts.accelerator else f"XLA {runtime.device_type()}"
+        note = ""
+        if count < everywhere and devices == "all":
+            note = (
+                f"{count} of {everywhere} devices: the runtime was started before tpu_magic; "
+                "restart the kernel and let %tpu_setup or %%tpu_run start it to use all"
+            )
+        self._info = DeviceInfo(
+            kind=kind,
+            count=count,
+            present=everywhere,
+            on_tpu=on_tpu,
+            simulated=not on_tpu and everywhere > 1,
+            note=note,
+        )
+
+    def devices(self) -> DeviceInfo:
+        """Return the devices of the running runtime."""
+        if self._info is None:
+            raise UsageError("torch is not connected to a device yet: run %tpu_setup")
+        return self._info
+
+    @property
+    def placement(self) -> Placement:
+        """Return where tensors go."""
+        self.devices()
+        assert self._placement is not None  # noqa: S101 - set with the devices
+        return self._placement
+
+    # --- running --------------------------------------------------------------------------
+
+    def cell(
+        self, options: RunOptions, namespace: Namespace
+    ) -> AbstractContextManager[CellSession]:
+        """Return the context in which a cell runs on the device."""
+        from tpu_magic.frameworks.torch_cell import TorchCell
+
+        return TorchCell(options, namespace, self.placement, self.devices().kind).running()
+
+    def materialize(self, outputs: Any) -> None:  # noqa: ARG002 - one program holds all that lives
+        """Hand everything that is pending and alive to the device as one program."""
+        import torch_xla
+
+        torch_xla.sync()
+
+    def wait(self) -> None:
+        """Block until the device is done. `torch_xla.sync(wait=True)` does not do that."""
+        from torch_xla.core import xla_model
+
+        xla_model.wait_device_ops()
+
+    def counters(self) -> Counters:
+        """Return what the runtime counted since it started."""
+        from torch_xla.debug import metrics
+
+        def data(name: str) -> tuple[int, float]:
+            found = metrics.metric_data(name)
+            return (0, 0.0) if found is None else (found[0], found[1])
+
+        compiles, compile_ns = data("CompileTime")
+        reads, read_ns = data("TransferFromDeviceTime")
+        _, lock_ns = data("DeviceLockWait")
+        executions = data("ExecuteTime")[0] + data("ExecuteReplicatedTime")[0]
+        return Counters(
+            compiles=compiles,
+            compile_s=compile_ns / 1e9,
+            executions=executions,
+            host_reads=reads,
+            bytes_to_device=int(data("OutboundData")[1]),
+            bytes_from_device=int(data("InboundData")[1]),
+            wait_s=(read_ns + lock_ns) / 1e9,
+            trace_s=data("LazyTracing")[1] / 1e9,
+            fallbacks={
+                name: metrics.counter_value(name)
+                for name in metrics.counter_names()
+                if name.startswith("aten::") and name not in _NO_FALLBACK
+            },
+        )
+
+    def memory(self) -> list[Memory]:
+        """Return the memory of each device; nothing where the runtime does not tell (CPU)."""
+        from torch_xla.core import xla_model
+
+        try:
+            info = xla_model.get_memory_info()
+        except RuntimeError:
+            return []
+        return [Memory(info["bytes_used"], info.get("peak_bytes_used"), info["bytes_limit"])]
+
+    # --- arrays ---------------------------------------------------------------------------
+
+    def arrays(self, value: Any) -> Iterator[Any]:
+        """Yield every tensor in `value`, also in modules and optimizers."""
+        import torch
+
+        from tpu_magic.frameworks import torch_move
+
+        if isinstance(value, torch.nn.Module):
+            yield from (*value.parameters(), *value.buffers())
+        elif isinstance(value, torch.optim.Optimizer):
+            yield from torch_move.tensors_in([group["params"] for group in value.param_groups])
+            yield from torch_move.tensors_in(dict(value.state))
+        else:
+            yield from torch_move.tensors_in(value)
+
+    def on_device(self, array: Any) -> bool:
+        """Say whether a tensor is on the XLA device."""
+        return bool(self.placement.is_there(array))
+
+    def to_device(self, array: Any) -> Any:
+        """Return the tensor on the device."""
+        return array if self.on_device(array) else self.placement.split(array)
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of what decides how torch runs here."""
+        found = {}
+        for package in _PACKAGES:
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                found[package] = metadata.version(package)
+        return found
+
+    def matmul_precision(self) -> str:
+        """Return the precision of float32 matrix products."""
+        from torch_xla import backends
+
+        return str(backends.get_mat_mul_precision())
+
+    def explain(self, error: BaseException, namespace: Namespace) -> str | None:
+        """Return one line of help for an error that the device or a moved object caused."""
+        from tpu_magic.frameworks import torch_errors
+
+        return torch_errors.explain(error, namespace)
+
+
+def _runtime_started() -> bool:
+    """Say whether torch_xla's runtime is up in this process; starts and imports nothing."""
+    extension = sys.modules.get("_XLAC")
+    return extension is not None and bool(extension._xla_runtime_is_initialized())  # noqa: SLF001
+
+
+def _import_quietly() -> tuple[Any, Any]:
+    """Import torch_xla; what it does to the root logger is undone."""
+    handlers = list(logging.root.handlers)
+    torch_xla = importlib.import_module("torch_xla")
+    runtime = importlib.import_module("torch_xla.runtime")
+    logging.root.handlers[:] = handlers
+    return runtime, torch_xla
+
+
+def _virtual_devices() -> int:
+    """Return how many CPU devices the runtime will make, by its own variable."""
+    given = os.environ.get("CPU_NUM_DEVICES", "1")
+    return int(given) if given.isdigit() else 1
+
+
+@contextlib.contextmanager
+def _environment(wanted: dict[str, str]) -> Iterator[None]:
+    """Set variables that the runtime reads while it starts, and put them back after."""
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _mesh(count: int) -> Any:
+    import numpy
+    from torch_xla.distributed import spmd
+
+    return spmd.Mesh(numpy.arange(count), (count,), ("data",))
+
+
+def _no_tpu(facts: detect.HostFacts) -> str:
+    looked = "; ".join(facts.reasons)
+    return f"--require-tpu: there is no TPU here ({looked})"

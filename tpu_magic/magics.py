@@ -1,0 +1,173 @@
+"""The magics: each one parses its line, calls the room that does the work, and shows the result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import (
+    Magics,
+    cell_magic,
+    line_cell_magic,
+    line_magic,
+    magics_class,
+    no_var_expand,
+)
+from IPython.display import display
+from traitlets import Bool
+
+from tpu_magic import cell_source, options
+from tpu_magic.cell import CellEngine
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+NOT_THE_FIRST_LINE = f"{cell_source.MAGIC} must be the first line of the cell"
+HOW_TO_RUN = (
+    "%tpu_run takes `on [options]` or `off`; to run one cell on the device, make "
+    "%%tpu_run its first line"
+)
+_NAMES = ("tpu_setup", "tpu_run", "tpu_timeit", "tpu_compare", "tpu_check", "tpu_info")
+
+
+@magics_class
+class TpuMagics(Magics):
+    """The magics of tpu_magic; `%config TpuMagics` shows and sets their settings."""
+
+    install_without_asking = Bool(
+        False, help="Let %tpu_setup install what its plan says without asking."
+    ).tag(config=True)
+    show_reports = Bool(True, help="Show the report after each %%tpu_run cell.").tag(config=True)
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self.engine = CellEngine(shell, self._show)
+
+    def _show(self, report: Any) -> None:
+        if self.show_reports:
+            display(report)
+
+    @line_magic
+    def tpu_setup(self, line: str) -> None:
+        """Say where this is, make the environment fit on consent, verify and connect.
+
+        `%tpu_setup --help` lists the options.
+        """
+        from tpu_magic.setup import command
+
+        parser = options.Parser(
+            "%tpu_setup",
+            "Know the place, plan what fits, install on consent, verify, connect.",
+            command.setup_options,
+            options.output_options,
+        )
+        wanted = _parsed(parser, command.SetupOptions, line)
+        if wanted is None:
+            return
+        report = command.run(wanted, self.shell, consent=self.install_without_asking)
+        self._give(report, wanted)
+
+    @line_magic
+    def tpu_info(self, line: str) -> None:
+        """Show devices, memory, load, versions, and who holds the chip."""
+        from tpu_magic.setup import info
+
+        parser = options.Parser(
+            "%tpu_info", "What this machine has and what uses it.", options.output_options
+        )
+        wanted = _parsed(parser, options.OutputOptions, line)
+        if wanted is not None:
+            self._give(info.gather(), wanted)
+
+    @cell_magic("tpu_run")
+    def run_cell(self, line: str, cell: str) -> Any:
+        """Run the cell on the TPU (or XLA's own device), on all cores, and report its cost.
+
+        `%%tpu_run --help` lists the options; `%tpu_run on` does it for every later cell.
+        """
+        return self.engine.run_body(line, cell)
+
+    @line_magic("tpu_run")
+    def run_switch(self, line: str) -> None:
+        """Run every later cell as if under `%%tpu_run`: `%tpu_run on [options]`, `%tpu_run off`."""
+        word, _, rest = line.strip().partition(" ")
+        if word == "--help":
+            self.engine.show_help()
+        elif word == "on":
+            self.engine.parse(rest)
+            self.engine.automatic = rest
+        elif word == "off" and not rest.strip():
+            self.engine.automatic = None
+        else:
+            raise UsageError(HOW_TO_RUN)
+
+    @line_magic("%tpu_run")
+    def run_not_first(self, line: str) -> None:  # noqa: ARG002 - the line is not at fault
+        """Say that `%%tpu_run` must be the first line (IPython asks for this name elsewhere)."""
+        raise UsageError(NOT_THE_FIRST_LINE)
+
+    @no_var_expand
+    @line_cell_magic
+    def tpu_timeit(self, line: str, cell: str | None = None) -> Any:
+        """Time code on the device: outputs computed, device waited for, compiles kept apart.
+
+        All options of `%timeit`, and more: `%tpu_timeit --help`.
+        """
+        from tpu_magic.timing import command
+
+        return command.run_timeit(self.shell, line, cell)
+
+    @no_var_expand
+    @line_cell_magic
+    def tpu_compare(self, line: str, cell: str | None = None) -> Any:
+        """Compare candidates, one a line, timed interleaved, with a verdict for each pair."""
+        from tpu_magic.timing import command
+
+        return command.run_compare(self.shell, line, cell)
+
+    @no_var_expand
+    @line_cell_magic
+    def tpu_check(self, line: str, cell: str | None = None) -> None:  # noqa: ARG002
+        """Ask the real TPU compiler whether a cell will fit. Not there yet."""
+        raise UsageError("%%tpu_check is not there yet in this version of tpu_magic")
+
+    def _give(self, report: Any, wanted: Any) -> None:
+        """Keep and show a report as its options say."""
+        if wanted.output:
+            self.shell.user_ns[wanted.output] = report
+        if not wanted.quiet:
+            display(report)
+
+
+def _parsed(parser: options.Parser, kind: Any, line: str) -> Any:
+    """Return the line's options; None when it asked for help, which is then shown."""
+    try:
+        return parser.parse_as(kind, options.split_words(line))
+    except options.Help as text:
+        print(text)  # noqa: T201 - help goes to the person
+        return None
+
+
+def load(shell: InteractiveShell) -> None:
+    """Register the magics and the engine; once, however often it is called."""
+    if getattr(shell, "tpu_cell", None) is not None:
+        return
+    magics = TpuMagics(shell)
+    shell.register_magics(magics)
+    shell.configurables.append(magics)
+    magics.engine.register()
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Take back the magics and the engine."""
+    engine = getattr(shell, "tpu_cell", None)
+    if engine is None:
+        return
+    engine.unregister()
+    shell.configurables[:] = [item for item in shell.configurables if type(item) is not TpuMagics]
+    registered = shell.magics_manager
+    registered.registry.pop(TpuMagics.__name__, None)
+    for table in registered.magics.values():
+        for name in (*_NAMES, "%tpu_run"):
+            table.pop(name, None)
+
