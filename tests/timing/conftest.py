@@ -8,7 +8,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from tpu_magic.frameworks.base import Counters, DeviceInfo
-from tpu_magic.timing.runner import Clock
+from tpu_magic.timing.measurement import Clock
 
 
 class Array:

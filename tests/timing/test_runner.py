@@ -4,7 +4,8 @@ import gc
 
 import pytest
 
-from tpu_magic.timing.runner import Clock, Plan, Runner
+from tpu_magic.timing.measurement import Clock, Plan
+from tpu_magic.timing.runner import Runner
 
 MS = 1e-3
 

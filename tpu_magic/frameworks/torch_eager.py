@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -131,7 +132,9 @@ class TorchEager:
         """Return torch's setting for float32 matrix products."""
         import torch
 
-        return str(torch.get_float32_matmul_precision())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch 2.9 warns of its own getter
+            return str(torch.get_float32_matmul_precision())
 
     def explain(self, error: BaseException, namespace: Namespace) -> str | None:
         """Explain nothing: errors of eager torch are torch's own."""

@@ -21,15 +21,8 @@ from tpu_magic.options import FRAMEWORKS, Help, Parser, one_of, positive_number,
 from tpu_magic.timing import inputs, stats, suspicions
 from tpu_magic.timing.choose import choose
 from tpu_magic.timing.result import Runs, TimingResult
-from tpu_magic.timing.runner import (
-    MODES,
-    WALL,
-    Clock,
-    Plan,
-    Runner,
-    Series,
-    is_synchronous,
-)
+from tpu_magic.timing.measurement import MODES, WALL, Clock, Plan, Series
+from tpu_magic.timing.runner import Runner, is_synchronous
 from tpu_magic.timing.statement import Statement, parse
 
 # Whoever reads a saved result must know what decided its speed.

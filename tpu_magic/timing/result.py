@@ -299,6 +299,8 @@ def duration(seconds: float | None, digits: int = 3) -> str:
     """
     if seconds is None:
         return "not measured"
+    if seconds == 0:
+        return "0 s"
     scale, unit = next(
         ((scale, unit) for scale, unit in _UNITS if abs(seconds) >= scale), _UNITS[-1]
     )

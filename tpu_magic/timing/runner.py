@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import itertools
 import operator
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,15 +17,19 @@ from dataclasses import dataclass
 from math import ceil, floor, inf, log10
 from typing import Any
 
-from tpu_magic.frameworks.base import Adapter, Counters
+from tpu_magic.frameworks.base import Adapter
 from tpu_magic.timing import stats
+from tpu_magic.timing.measurement import (
+    MODES,
+    WALL,
+    Clock,
+    FirstCall,
+    Measurement,
+    Plan,
+    Series,
+)
 from tpu_magic.timing.statement import Run
 
-MODES = {
-    "latency": ("latency",),
-    "throughput": ("throughput",),
-    "both": ("latency", "throughput"),
-}
 # Bounds of the un-timed phase: a program that still compiles after this many calls is told.
 SETTLE_CALLS = 20
 _STILL_CALLS = 2  # calls in a row without a compile that count as settled
@@ -48,135 +51,7 @@ _LATENCY_SHARE = 0.6  # of the time limit, when throughput is measured as well
 
 
 @dataclass(frozen=True)
-class Clock:
-    """A clock.
-
-    Attributes
-    ----------
-    read
-        Returns the time in seconds.
-    resolution
-        Smallest difference that it can show, in seconds.
-    """
-
-    read: Callable[[], float]
-    resolution: float = 0.0
-
-    def cost(self) -> float:
-        """Return what one reading costs, in seconds."""
-        readings = [self.read() for _ in range(101)]
-        gaps = [after - before for before, after in itertools.pairwise(readings)]
-        return max(0.0, statistics.median(gaps))
-
-
-WALL = Clock(time.perf_counter, time.get_clock_info("perf_counter").resolution)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to measure, and when to stop.
-
-    Attributes
-    ----------
-    mode
-        `latency`, `throughput` or `both`.
-    loops
-        Calls in a run; None lets the runner choose.
-    repeat
-        Runs to make; None stops at `precision_goal` or `time_limit`.
-    time_limit
-        Seconds after the first call; None when only `repeat` stops.
-    precision_goal
-        Half the width of the median's interval, as a share of the median, that is enough.
-    """
-
-    mode: str = "both"
-    loops: int | None = None
-    repeat: int | None = None
-    time_limit: float | None = 5.0
-    precision_goal: float = 0.01
-
-
-@dataclass(frozen=True)
-class FirstCall:
-    """The first call: its wall time, and what of it was tracing, compiling and running.
-
-    All in seconds; what the runtime does not count is None.
-    """
-
-    wall_s: float
-    trace_s: float | None = None
-    compile_s: float | None = None
-    run_s: float | None = None
-
-
-@dataclass(frozen=True)
-class Series:
-    """Runs of one mode.
-
-    Attributes
-    ----------
-    runs
-        Seconds of each run.
-    loops
-        Calls in a run.
-    stopped_by
-        `precision`, `time-limit`, `runs`, `samples` or `interrupt`.
-    compiled
-        Seconds of the runs in which something was compiled; they are not in `runs`, unless
-        there are no others.
-    """
-
-    runs: tuple[float, ...]
-    loops: int
-    stopped_by: str
-    compiled: tuple[float, ...] = ()
-
-    @property
-    def timings(self) -> list[float]:
-        """Seconds of one call, by run."""
-        return [run / self.loops for run in self.runs]
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What the runner saw.
-
-    Attributes
-    ----------
-    first
-        The first call.
-    compiles
-        Programs compiled before the timed runs; None where the runtime does not count.
-    settled
-        Whether compiling had stopped before the timed runs.
-    series
-        The runs, by mode (`latency`, `throughput`).
-    counted
-        What the runtime counted while the timed runs ran.
-    timed_calls, runs_total
-        Calls in the timed runs, and all calls ever made.
-    output_arrays, output_bytes
-        Arrays in what one call gave back, and their size.
-    one_by_one
-        Whether calls end when they return, so that nothing queues: then latency and
-        throughput are the same runs.
-    """
-
-    first: FirstCall
-    compiles: int | None
-    settled: bool
-    series: dict[str, Series]
-    counted: Counters
-    timed_calls: int
-    runs_total: int
-    output_arrays: int
-    output_bytes: int
-    one_by_one: bool
-
-
-@dataclass(frozen=True)
-class _Way:
+class Way:
     """How the runs of a mode are made, what a call takes, and runs that were made before."""
 
     sample: Callable[[Run, int], float]
@@ -185,13 +60,48 @@ class _Way:
     made: tuple[float, ...] = ()
 
 
+@dataclass(frozen=True)
+class Warm:
+    """A statement that is ready to be timed.
+
+    Attributes
+    ----------
+    run
+        What makes its calls.
+    first
+        The first call.
+    compiles, settled
+        Programs compiled so far, and whether compiling has stopped.
+    clean
+        Seconds of the calls since it has.
+    output_arrays, output_bytes
+        What one call gives.
+    deadline
+        When the time limit is reached, by the runner's wall clock.
+    """
+
+    run: Run
+    first: FirstCall
+    compiles: int | None
+    settled: bool
+    clean: tuple[float, ...]
+    output_arrays: int
+    output_bytes: int
+    deadline: float
+
+
 @contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Keep the collector from running inside a sample, as `timeit` does."""
+def undisturbed(adapter: Adapter) -> Iterator[None]:
+    """Time without garbage collection, as `timeit` does; after an error the device is idle."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
+    except BaseException:
+        # What is queued must not run into the next cell.
+        with suppress(Exception):
+            adapter.wait()
+        raise
     finally:
         if enabled:
             gc.enable()
@@ -239,59 +149,59 @@ class Runner:
         Exception
             What the person's code raises, untouched but for a note that says in which call.
         """
-        with no_garbage_collection():
-            try:
-                return self._measure(plan)
-            except BaseException:
-                # Leave the device idle: what is queued must not run into the next cell.
-                with suppress(Exception):
-                    self._adapter.wait()
-                raise
+        with undisturbed(self._adapter):
+            warm = self.warm_up(plan)
+            return self._timed(warm, plan)
 
-    def _measure(self, plan: Plan) -> Measurement:
+    def warm_up(self, plan: Plan) -> Warm:
+        """Run the set-up, make the first call, and call until compiling stands still."""
         run = self._opened()
         before = self._adapter.counters()
         first, arrays, size = self._first_call(run)
         deadline = inf if plan.time_limit is None else self._wall() + plan.time_limit
         clean, settled = self._settle(run, plan, deadline)
-        series: dict[str, Series] = {}
-        timed_from, counted_from = self.runs_total, self._adapter.counters()
-        for mode in ("latency",) if self._one_by_one else MODES[plan.mode]:
-            end = deadline
-            if plan.time_limit is not None and mode != MODES[plan.mode][-1]:
-                end -= plan.time_limit * (1 - _LATENCY_SHARE)
-            way = self._way(run, mode, plan, clean or [first.wall_s], size)
-            if series and self._wall() + way.loops * way.call_s > deadline:
-                break  # no time is left for a second mode; it stays unmeasured
-            series[mode] = self._series(run, way, plan, end)
-            if series[mode].stopped_by == "interrupt":
-                break
-        end_counters = self._adapter.counters()
-        return Measurement(
-            first=first,
-            compiles=counted_from.since(before).compiles,
-            settled=settled,
-            series=series,
-            counted=end_counters.since(counted_from),
-            timed_calls=self.runs_total - timed_from,
-            runs_total=self.runs_total,
-            output_arrays=arrays,
-            output_bytes=size,
-            one_by_one=self._one_by_one,
-        )
+        compiles = self._adapter.counters().since(before).compiles
+        return Warm(run, first, compiles, settled, clean, arrays, size, deadline)
 
-    def _way(self, run: Run, mode: str, plan: Plan, made: list[float], size: int) -> _Way:
-        """Return how to make the runs of a mode, given what calls took and gave so far."""
+    def way(self, warm: Warm, mode: str, plan: Plan) -> Way:
+        """Return how to make the runs of a mode."""
+        made = warm.clean or (warm.first.wall_s,)
         call_s = min(made)
         asked = plan.loops
         if asked is not None and plan.time_limit is not None and call_s > 0:
             asked = min(asked, max(1, int(plan.time_limit / call_s)))
-        if mode == "throughput":
-            queue = _queue_length(call_s, size, plan.time_limit)
-            return _Way(self._queued, asked or queue, call_s)
+        if mode == "throughput" and not self._one_by_one:
+            queue = _queue_length(call_s, warm.output_bytes, plan.time_limit)
+            return Way(self._queued, asked or queue, call_s)
         if self._one_by_one and call_s < _SHORT_CALL_S:
-            return _Way(self._in_one_go, asked or self._loops(run), call_s)
-        return _Way(self._one_at_a_time, asked or 1, call_s, () if asked else tuple(made))
+            return Way(self._in_one_go, asked or self._loops(warm.run), call_s)
+        return Way(self._one_at_a_time, asked or 1, call_s, () if asked else made)
+
+    def _timed(self, warm: Warm, plan: Plan) -> Measurement:
+        series: dict[str, Series] = {}
+        timed_from, counted_from = self.runs_total, self._adapter.counters()
+        for mode in ("latency",) if self._one_by_one else MODES[plan.mode]:
+            end = warm.deadline
+            if plan.time_limit is not None and mode != MODES[plan.mode][-1]:
+                end -= plan.time_limit * (1 - _LATENCY_SHARE)
+            way = self.way(warm, mode, plan)
+            if series and self._wall() + way.loops * way.call_s > warm.deadline:
+                break  # no time is left for a second mode; it stays unmeasured
+            series[mode] = self._series(warm.run, way, plan, end)
+            if series[mode].stopped_by == "interrupt":
+                break
+        return Measurement(
+            first=warm.first,
+            compiles=warm.compiles,
+            settled=warm.settled,
+            series=series,
+            counted=self._adapter.counters().since(counted_from),
+            timed_calls=self.runs_total - timed_from,
+            runs_total=self.runs_total,
+            output_arrays=warm.output_arrays,
+            output_bytes=warm.output_bytes,
+            one_by_one=self._one_by_one,
+        )
 
     def _opened(self) -> Run:
         """Execute the set-up, and let the device finish with it."""
@@ -330,21 +240,24 @@ class Runner:
             compile_s = min(counted.compile_s, ended - started)
             trace_s = counted.trace_s
             if trace_s is None:
-                trace_s = max(0.0, dispatched - started - compile_s)
+                trace_s = dispatched - started - compile_s
+            elif trace_s > first.wall_s - compile_s:  # an operation that needed a value compiled
+                trace_s -= compile_s
+            trace_s = max(0.0, trace_s)
             run_s = max(0.0, first.wall_s - compile_s - trace_s)
             first = FirstCall(first.wall_s, trace_s, compile_s, run_s)
         return first, len(sizes), sum(sizes)
 
-    def _settle(self, run: Run, plan: Plan, deadline: float) -> tuple[list[float], bool]:
+    def _settle(self, run: Run, plan: Plan, deadline: float) -> tuple[tuple[float, ...], bool]:
         """Make calls until compiling has stopped; return the times of those without a compile."""
         compiles = self._adapter.counters().compiles
         if compiles is None and plan.loops is not None:
-            return [], True  # nothing to settle, and nothing to find out
-        clean: list[float] = []
+            return (), True  # nothing to settle, and nothing to find out
+        clean: tuple[float, ...] = ()
         for _ in range(SETTLE_CALLS):
             elapsed = self._one_at_a_time(run, 1)
             now = self._adapter.counters().compiles
-            clean = [*clean, elapsed] if now == compiles else []
+            clean = (*clean, elapsed) if now == compiles else ()
             compiles = now
             if len(clean) >= _STILL_CALLS or self._wall() >= deadline:
                 break
@@ -358,7 +271,7 @@ class Runner:
             loops *= 10
         return _round_up(loops * target / elapsed) if elapsed > 0 else loops
 
-    def _series(self, run: Run, way: _Way, plan: Plan, deadline: float) -> Series:
+    def _series(self, run: Run, way: Way, plan: Plan, deadline: float) -> Series:
         """Make runs until a reason to stop.
 
         Runs are made in batches. Between them, off the clock, the counters tell whether

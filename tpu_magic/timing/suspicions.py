@@ -6,12 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tpu_magic.frameworks.base import DeviceInfo
+from tpu_magic.report.render import size
 from tpu_magic.timing import stats
 from tpu_magic.timing.result import Suspicion, duration
-from tpu_magic.timing.runner import Measurement, Series
+from tpu_magic.timing.measurement import Measurement, Series
 
 _DRIFT = 0.05
 _CORRELATION = 0.5
+# Scalars that a program takes as arguments (a step count) are a few bytes, and no transfer.
+_TRANSFER_BYTES = 1024
+_TRANSFER_READS = 0.01
 
 
 @dataclass(frozen=True)
@@ -91,16 +95,16 @@ def _fallback(seen: Evidence) -> str:
 
 def _transfer(seen: Evidence) -> str:
     counted = seen.measured.counted
-    if seen.inputs_timed or not (counted.bytes_to_device or counted.host_reads):
-        return ""
-    per_call = {
-        "bytes to the device": counted.bytes_to_device,
-        "reads of values by the host": counted.host_reads,
-    }
     calls = max(1, seen.measured.timed_calls)
-    listed = " and ".join(
-        f"{count / calls:,.3g} {what}" for what, count in per_call.items() if count
-    )
+    sent, reads = (counted.bytes_to_device or 0) / calls, (counted.host_reads or 0) / calls
+    told = []
+    if sent >= _TRANSFER_BYTES and not seen.inputs_timed:
+        told.append(f"{size(sent)} to the device")
+    if reads >= _TRANSFER_READS:
+        told.append(f"{reads:.3g} reads of values by the host")
+    if not told:
+        return ""
+    listed = " and ".join(told)
     return (
         f"the timed code moves data: {listed} per call; make inputs on the device before, and "
         "read values (.item(), .cpu(), print) after"
