@@ -34,7 +34,7 @@ NOTHING_RAN = (
     "no model was called, and no tensor operation in it was worth the device "
     "(matrix products, convolutions, attention, FFTs, solvers)"
 )
-DROPPED = "nothing that it computed was kept, printed or trained"
+_MOST_CALLS_IN_STEP = 16
 
 # What a cell moved and what holds it, for later hints: object → the cell's description.
 moved_objects: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
@@ -67,6 +67,8 @@ class TorchCell:
         self._examples_seen = 0
         self._batch_sizes: Counter[int] = Counter()
         self._step_ended = True
+        self._calls_in_step: Counter[int] = Counter()
+        self._backwards_before = 0
         self._optimizer_started = 0.0
         self._trace_s = 0.0
         self._blocked_before_s = seconds_in("DeviceLockWait")
@@ -136,6 +138,8 @@ class TorchCell:
             with self._native():
                 return call(module, *args, **kwargs)
         with torch._C.DisableTorchFunction():  # noqa: SLF001 - our own work, not the person's
+            if self._begins_step(module):
+                self._end_step()
             self.prepare(module)
             args, kwargs = self._feed_call(args, kwargs)
         self._meet.used = True
@@ -154,6 +158,18 @@ class TorchCell:
         finally:
             self.inside = False
             self._trace_s += time.perf_counter() - started
+
+    def _begins_step(self, module: nn.Module) -> bool:
+        """Say whether a module's call begins a step of a loop that nothing else ends.
+
+        Without an end the whole loop would be one program. A module that is called again
+        after a `backward`, or with no gradients wanted, begins anew; else it may be called
+        several times in a step (twin networks), but not without bound.
+        """
+        calls = self._calls_in_step[id(module)]
+        self._calls_in_step[id(module)] += 1
+        done = self._meet.backwards > self._backwards_before or not torch.is_grad_enabled()
+        return calls >= (1 if done else _MOST_CALLS_IN_STEP)
 
     def prepare(self, module: nn.Module) -> None:
         """Move a module to the device, once, and remember what was moved."""
@@ -282,6 +298,8 @@ class TorchCell:
         torch_xla.sync()
         took = time.perf_counter() - started
         self._step_ended = True
+        self._calls_in_step.clear()
+        self._backwards_before = self._meet.backwards
         self._trace_s += took - (seconds_in("CompileTime") - compiled_s)
 
     # --- the mode -------------------------------------------------------------------------
@@ -310,6 +328,7 @@ class TorchCell:
 
     def host_copy_for_file(self, tensor: Tensor) -> Tensor:
         """Return what goes into a file for a device tensor: host memory, shared as it was."""
+        self._meet.used = True
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             whole = self._files.get(tensor.untyped_storage()._cdata)  # noqa: SLF001
             if whole is None or whole.shape != tensor.shape:

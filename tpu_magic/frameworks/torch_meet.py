@@ -42,8 +42,8 @@ class Meet(TorchFunctionMode):
         Whether it had to do anything since this was last set to False.
     used
         Whether anything was computed on the device.
-    trace_s
-        Host time in `backward` calls.
+    trace_s, backwards
+        Host time in `backward` calls, and their number.
     loading
         True inside a data loader: device tensors of a dataset are indexed on the host.
     """
@@ -55,9 +55,11 @@ class Meet(TorchFunctionMode):
         self.used = False
         self.loading = False
         self.trace_s = 0.0
+        self.backwards = 0
         self._kinds: dict[Any, Kind] = {}
         self._slices: dict[int, tuple[weakref.ref[Tensor], Tensor, Any]] = {}
         self._handlers: dict[Kind, Callable[[Function, tuple[Any, ...], dict[str, Any]], Any]] = {
+            Kind.READ: self._read,
             Kind.COMPUTE: self._compute,
             Kind.HEAVY: self._heavy,
             Kind.FACTORY: self._factory,
@@ -89,6 +91,13 @@ class Meet(TorchFunctionMode):
         return self._handlers[kind](func, args, kwargs or {})
 
     # --- one handler for each kind --------------------------------------------------------
+
+    def _read(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        __tracebackhide__ = True
+        # Detached: torch's warning about reading a tensor with a history names the calling
+        # line, which would be this one.
+        tensor, *rest = args
+        return func(tensor.detach(), *rest, **kwargs)
 
     def _compute(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
@@ -226,6 +235,7 @@ class Meet(TorchFunctionMode):
     def _backward(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
         started = time.perf_counter()
+        self.backwards += 1
         try:
             return func(*args, **kwargs)
         finally:

@@ -2,7 +2,7 @@
 
 `module.to(device)` makes new Parameters: an optimizer, a tie, a hook or an average that
 holds the old ones goes on with dead tensors. Here every tensor keeps its identity: its
-content is swapped (`torch.utils.swap_tensors`), and what a swap would drop is carried over.
+content is swapped in place, and what a swap would drop is carried over.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def move_tensor(tensor: Tensor, place: Place) -> None:
     Raises
     ------
     RuntimeError
-        When something in C++ or a weak reference holds the tensor, so that it cannot be
-        swapped; it is then unchanged.
+        When something in C++ holds the tensor weakly, so that it cannot be swapped; it is
+        then unchanged.
     """
     grad, tensor.grad = (tensor.grad, None) if tensor.is_leaf else (None, None)
     try:
@@ -65,17 +65,27 @@ def move_tensor(tensor: Tensor, place: Place) -> None:
 
 
 def _swap_content(tensor: Tensor, content: Tensor) -> None:
-    """Give `tensor` the content of `content` (which is not used afterwards)."""
-    kind, attributes = type(tensor), dict(tensor.__dict__)
-    hooks = {name: getattr(tensor, name, None) for name in _HOOKS}
-    if kind is not Tensor:
-        content = Tensor._make_subclass(kind, content)  # noqa: SLF001 - the only constructor
+    """Give `tensor` the content of `content` (which is not used afterwards).
+
+    `torch.utils.swap_tensors` does this too, but refuses a tensor that a live autograd graph
+    has saved. Such a graph goes on with the old content; only a backward through it that
+    would add to the old content's gradient, which nobody sees any more, must fail.
+    """
     content.requires_grad_(tensor.requires_grad)
-    torch.utils.swap_tensors(tensor, content)
-    tensor.__dict__.update(attributes)
+    if tensor.is_leaf and tensor.requires_grad:
+        torch.autograd.graph.get_gradient_edge(tensor).node.register_prehook(_refuse_backward)
+    hooks = {name: getattr(tensor, name, None) for name in _HOOKS}
+    torch._C._swap_tensor_impl(tensor, content)  # noqa: SLF001 - the core of swap_tensors
     for name, dictionary in hooks.items():
         if dictionary is not None:
             setattr(tensor, name, dictionary)
+
+
+def _refuse_backward(_: Any) -> None:
+    raise RuntimeError(
+        "this graph was recorded before its parameters were moved between host and device: "
+        "compute the loss again, then call backward()"
+    )
 
 
 def move_module(module: nn.Module, place: Place, is_there: Callable[[Tensor], bool]) -> Moved:
@@ -90,15 +100,7 @@ def move_module(module: nn.Module, place: Place, is_there: Callable[[Tensor], bo
     is_there
         Says whether a tensor lives there already.
     """
-    moved = Moved()
-    recurrent = [part for part in module.modules() if isinstance(part, nn.RNNBase)]
-    for part in recurrent:
-        part._flat_weight_refs = []  # noqa: SLF001 - weak references forbid a swap
-    try:
-        moved += move_tensors(_named_tensors(module), place, is_there)
-    finally:
-        for part in recurrent:
-            part._init_flat_weights()  # noqa: SLF001
+    moved = move_tensors(_named_tensors(module), place, is_there)
     for part in module.modules():
         if isinstance(part, torch.jit.ScriptModule):
             moved += _move_script_module(part, place, is_there)
@@ -133,7 +135,7 @@ def move_tensors(
         try:
             move_tensor(tensor, _sharing(twins, key, place))
         except RuntimeError as error:
-            moved.left.append(f"{name} ({_reason(error)})")
+            moved.left.append(f"{name} ({str(error).splitlines()[0]})")
             continue
         moved.tensors += 1
         twins.setdefault(key, tensor)
@@ -176,10 +178,7 @@ def _move_script_module(
         setattr(module, name, content)
         del content
         # The slot now holds the new tensor; the person's reference is given its content.
-        twin = getattr(module, name)
-        kind = type(tensor)
-        torch._C._swap_tensor_impl(tensor, twin)  # noqa: SLF001
-        tensor.__class__ = kind
+        torch._C._swap_tensor_impl(tensor, getattr(module, name))  # noqa: SLF001
         moved.tensors += 1
     return moved
 
@@ -242,12 +241,6 @@ def _why_not_movable(tensor: Tensor) -> str:
     if tensor.is_quantized:
         return "quantised, left on the host"
     return f"{str(tensor.layout).removeprefix('torch.')}, left on the host"
-
-
-def _reason(error: RuntimeError) -> str:
-    if "weakref" in str(error):
-        return "something holds a weak reference to it"
-    return "an autograd graph or C++ object from before the move holds it"
 
 
 class WeakIdentitySet:

@@ -10,7 +10,8 @@ from typing import Any
 class Kind(Enum):
     """What a torch function does with the place of its operands."""
 
-    PASSIVE = auto()  # asks a tensor about itself, or reads it: called as it is
+    PASSIVE = auto()  # asks a tensor about itself: called as it is
+    READ = auto()  # reads its value into Python
     COMPUTE = auto()  # computes; follows an operand that is on the device
     HEAVY = auto()  # worth the device even when every operand is on the host
     FACTORY = auto()  # makes a tensor of nothing
@@ -27,14 +28,14 @@ _NAMES: dict[Kind, str] = {
     Kind.PASSIVE: """
         __get__ __delete__ size dim ndimension numel nelement stride storage_offset __len__
         element_size untyped_storage storage data_ptr has_names __hash__ is_floating_point
-        is_complex is_contiguous is_pinned is_shared is_signed is_inference is_nonzero is_conj
+        is_complex is_contiguous is_pinned is_shared is_signed is_inference is_conj
         is_neg is_same_size is_coalesced get_device result_type can_cast promote_types
-        __repr__ __format__ __bool__ __float__ __int__ __index__ __complex__ item tolist
-        __deepcopy__ __copy__ __reduce_ex__ __reduce__ __setstate__ __dir__ __contains__
+        __repr__ __format__ __deepcopy__ __copy__ __reduce_ex__ __reduce__ __setstate__ __dir__ __contains__
         retain_grad register_hook register_post_accumulate_grad_hook remove_hook
         requires_grad_ share_memory_ pin_memory names rename is_tensor is_storage type_as_string
         get_default_dtype set_default_dtype __cuda_array_interface__ __dlpack__ __dlpack_device__
         _is_view _use_count set_ resize_ record_stream""",
+    Kind.READ: "__bool__ __float__ __int__ __index__ __complex__ item tolist is_nonzero",
     Kind.HEAVY: """
         matmul __matmul__ __rmatmul__ mm bmm mv addmm addmv addbmm baddbmm dot vdot inner einsum
         tensordot chain_matmul kron linear bilinear conv1d conv2d conv3d conv_transpose1d

@@ -110,7 +110,9 @@ class TorchXla:
     def _start(self, facts: detect.HostFacts, simulate: int | None, devices: str) -> None:
         """Import torch_xla, start its runtime, and span all devices when there are several."""
         started_before_us = _runtime_started()
-        wanted = {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")}
+        wanted = {}
+        # XLA reads it at each message; torch_xla itself would set 1, which warns at each compile.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         if not facts.chips:
             os.environ.setdefault("PJRT_DEVICE", "CPU")
             wanted["TPU_SKIP_MDS_QUERY"] = os.environ.get("TPU_SKIP_MDS_QUERY", "1")

@@ -44,7 +44,7 @@ class Explained:
 
     def sentence(self) -> str:
         """Return cause and cure as one line."""
-        return f"{self.cause}; {self.cure}"
+        return f"{self.cause}: {self.cure}"
 
 
 SIGNATURES = (

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 CONFIDENCE = 0.95
+# A verdict is a claim, so it is made with more confidence, and not about what does not matter.
+VERDICT_CONFIDENCE = 0.99
+MARGIN = 0.03
 # Above this many samples the normal approximation of the binomial is right to one rank.
 _EXACT_UP_TO = 400
 _SMALLEST_FOR_CORRELATION = 8
@@ -218,3 +221,71 @@ def drift(samples: Sequence[float], confidence: float = 0.99) -> float | None:
     if before.low <= after.high and after.low <= before.high:
         return None
     return statistics.median(last) / statistics.median(first) - 1
+
+
+def verdict(ratio: Interval | None, margin: float = MARGIN) -> str:
+    """Say what an interval of time ratios (the other's time over the one's) means.
+
+    Three-way equivalence testing: a difference smaller than `margin` is none that matters,
+    so that `same` can be said, and a verdict needs the whole interval on one side
+    (Wellek, Testing Statistical Hypotheses of Equivalence and Noninferiority, chapter 1).
+
+    Returns
+    -------
+    str
+        `faster` or `slower` (the other), `same`, or `cannot tell`.
+    """
+    if ratio is None:
+        return "cannot tell"
+    low, high = 1 / (1 + margin), 1 + margin
+    if ratio.high < low:
+        return "faster"
+    if ratio.low > high:
+        return "slower"
+    return "same" if low <= ratio.low and ratio.high <= high else "cannot tell"
+
+
+def paired_ratio(
+    base: Sequence[float], other: Sequence[float], confidence: float = VERDICT_CONFIDENCE
+) -> Interval | None:
+    """Return an interval of the median of other / base, sample by sample.
+
+    For samples that were taken in turns: what slows the machine for a while slows both, and
+    is gone from their ratio.
+    """
+    ratios = [b / a for a, b in zip(base, other, strict=True)]
+    return median_interval(ratios, confidence)
+
+
+def unpaired_ratio(
+    base: Sequence[float], other: Sequence[float], confidence: float = VERDICT_CONFIDENCE
+) -> Interval | None:
+    """Return an interval of the ratio of two sets of independent samples.
+
+    The Hodges-Lehmann interval that belongs to the Wilcoxon-Mann-Whitney test, on ratios:
+    its ends are the k-th smallest and k-th largest of all ratios of one to one, k from the
+    exact distribution of the rank sum (Hollander, Wolfe and Chicken, Nonparametric Statistical
+    Methods, 3rd edition, section 4.3). None when so few samples cannot reach the confidence
+    (below five and five for 99 %).
+    """
+    ratios = sorted(b / a for a in base for b in other)
+    counts = _rank_sum_counts(len(base), len(other))
+    total, below, rank, coverage = sum(counts), 0, 0, 1.0
+    while (reached := 1 - 2 * (below + counts[rank]) / total) >= confidence:
+        below += counts[rank]
+        rank, coverage = rank + 1, reached
+    if not rank:
+        return None
+    return Interval(ratios[rank - 1], ratios[-rank], coverage)
+
+
+def _rank_sum_counts(n: int, m: int) -> list[int]:
+    """Return how many of the arrangements of n and m samples give each Mann-Whitney count."""
+    # The Gaussian binomial coefficient's polynomial: the product of (1 - q^(m+i)) / (1 - q^i).
+    counts = [1] + [0] * (n * m)
+    for i in range(1, n + 1):
+        for degree in range(n * m, m + i - 1, -1):
+            counts[degree] -= counts[degree - m - i]
+        for degree in range(i, n * m + 1):
+            counts[degree] += counts[degree - i]
+    return counts
