@@ -5,14 +5,15 @@ import gc
 import pytest
 
 from tpu_magic.timing.measurement import Clock, Plan
-from tpu_magic.timing.runner import Runner
+from tpu_magic.timing.runner import Runner, undisturbed
 
 MS = 1e-3
 
 
 def timed(device, start, **plan):
     runner = Runner(device, start, clock=device.clock, wall=device.time)
-    return runner.measure(Plan(**plan))
+    with undisturbed(device):
+        return runner.measure(Plan(**plan))
 
 
 def per_call(measured, mode):
@@ -210,7 +211,7 @@ def test_an_error_says_which_call_and_leaves_the_device_idle(fake, repeated, cou
 
     runner = Runner(device, repeated(call), clock=device.clock, wall=device.time)
     waits = device.waits
-    with pytest.raises(LookupError, match="the person's own") as caught:
+    with pytest.raises(LookupError, match="the person's own") as caught, undisturbed(device):
         runner.measure(Plan(mode="throughput"))
     assert runner.runs_total == 30
     assert "call 30" in " ".join(getattr(caught.value, "__notes__", ["call 30"]))

@@ -121,6 +121,29 @@ class TorchEager:
         """Return the tensor itself."""
         return array
 
+    def revision(self, array: Any) -> int:
+        """Return how often a tensor was written to in place."""
+        return int(array._version)  # noqa: SLF001 - torch has no public name for it
+
+    def read(self, array: Any) -> None:
+        """Bring a tensor's values to the host, which cannot end before they are computed."""
+        array.cpu()
+
+    def rng_state(self) -> Any:
+        """Return the states of torch's generators: the processor's, and each used GPU's."""
+        import torch
+
+        return torch.get_rng_state(), torch.cuda.get_rng_state_all() if _uses_gpu() else []
+
+    def set_rng_state(self, state: Any) -> None:
+        """Put those states back."""
+        import torch
+
+        processor, gpus = state
+        torch.set_rng_state(processor)
+        if gpus:
+            torch.cuda.set_rng_state_all(gpus)
+
     def versions(self) -> dict[str, str]:
         """Return the versions of torch and Python."""
         found = {"python": platform.python_version()}

@@ -52,11 +52,15 @@ def choose(framework: str, device: str, inputs: Mapping[str, Any]) -> Adapter:
 def _running(inputs: Mapping[str, Any]) -> Adapter:
     """Return the first running adapter that finds arrays of its own."""
     values = [value for each in inputs.values() for value in _reached(each, _DEPTH)]
-    for name in filter(_loaded, frameworks.REGISTRY):
-        adapter = frameworks.adapter(name)
+    for adapter in loaded_adapters():
         if adapter.connected() and any(True for value in values for _ in adapter.arrays(value)):
             return adapter
     return frameworks.adapter("plain")
+
+
+def loaded_adapters() -> list[Adapter]:
+    """Return the adapters whose framework is loaded in this process."""
+    return [frameworks.adapter(name) for name in frameworks.REGISTRY if _loaded(name)]
 
 
 def _loaded(name: str) -> bool:

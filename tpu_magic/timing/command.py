@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from IPython.display import display
 from IPython.utils.timing import clock as processor_time
 
 from tpu_magic import options
-from tpu_magic.frameworks.base import Adapter
 from tpu_magic.options import FRAMEWORKS, Help, Parser, one_of, positive_number, whole_number
-from tpu_magic.timing import inputs, stats, suspicions
-from tpu_magic.timing.choose import choose
-from tpu_magic.timing.result import Runs, TimingResult
+from tpu_magic.timing import stats, suspicions
 from tpu_magic.timing.measurement import MODES, WALL, Clock, Plan, Series
-from tpu_magic.timing.runner import Runner, is_synchronous
+from tpu_magic.timing.result import Runs, TimingResult
+from tpu_magic.timing.runner import is_synchronous
+from tpu_magic.timing.session import prepare
 from tpu_magic.timing.statement import Statement, parse
 
-# Whoever reads a saved result must know what decided its speed.
-_SETTINGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "PJRT_DEVICE", "JAX_PLATFORMS", "OMP_NUM_THREADS")
 TIME_LIMIT_S = 5.0
 
 
@@ -144,7 +137,7 @@ def run_timeit(
         print(text)  # noqa: T201 - help goes to the person
         return None
     body, setup = (code, None) if cell is None else (cell, code)
-    result = timed(body, parse(shell, body, setup, local_ns), wanted)
+    result = timed(parse(shell, body, setup, local_ns), body, wanted)
     if wanted.save:
         result.save(Path(wanted.save).expanduser())
     if wanted.variable:
@@ -154,30 +147,25 @@ def run_timeit(
     return result if wanted.give else None
 
 
-def timed(text: str, statement: Statement, wanted: TimeitOptions) -> TimingResult:
+def timed(statement: Statement, text: str, wanted: TimeitOptions) -> TimingResult:
     """Time a parsed statement; `text` is what it looks like."""
-    values = statement.inputs()
-    adapter = choose(wanted.framework, wanted.device, values)
-    hosted = inputs.on_host(adapter, values)
-
-    def copy(name: str) -> Any:
-        return inputs.to_device(adapter, hosted[name])
-
-    if wanted.include_transfer:
-        start = statement.starter(remade={name: partial(copy, name) for name in hosted})
-    else:
-        start = statement.starter(replaced={name: copy(name) for name in hosted})
-    try:
-        measured = Runner(adapter, start, CLOCKS[wanted.clock]).measure(wanted.plan())
-    except Exception as error:  # noqa: BLE001 - it goes on, with a shorter traceback
-        raise error.with_traceback(_from_code(error.__traceback__, statement.filename)) from None
+    session = prepare(
+        statement,
+        wanted.framework,
+        wanted.device,
+        CLOCKS[wanted.clock],
+        include_transfer=wanted.include_transfer,
+    )
+    with session.running():
+        measured = session.runner.measure(wanted.plan())
+    adapter, device = session.adapter, session.adapter.devices()
     evidence = suspicions.Evidence(
         measured,
-        adapter.devices(),
+        device,
         wants_device=not is_synchronous(adapter),
         inputs_timed=wanted.include_transfer,
+        changed=session.changed(),
     )
-    device = evidence.device
     latency, throughput = (_runs(measured.series.get(mode)) for mode in MODES["both"])
     if measured.one_by_one:
         throughput = latency
@@ -202,9 +190,9 @@ def timed(text: str, statement: Statement, wanted: TimeitOptions) -> TimingResul
         statement=_one_line(text),
         framework=adapter.name,
         label=wanted.label,
-        moved=[] if wanted.include_transfer else list(hosted),
+        moved=list(session.moved),
         suspicions=suspicions.find(evidence),
-        environment=_environment(adapter),
+        environment=session.environment(),
     )
 
 
@@ -218,17 +206,3 @@ def _one_line(code: str) -> str:
     """Return the code's first line, and whether there is more."""
     first, *more = code.strip().splitlines()
     return first + (" …" if more else "")
-
-
-def _environment(adapter: Adapter) -> dict[str, str]:
-    """Return what decides how fast code is: versions, settings and the machine."""
-    settings = {name: os.environ[name] for name in _SETTINGS if name in os.environ}
-    return {**adapter.versions(), "machine": platform.machine(), **settings}
-
-
-def _from_code(trace: TracebackType | None, filename: str) -> TracebackType | None:
-    """Return the traceback from the person's code on, without the frames that lead there."""
-    found = trace
-    while found is not None and found.tb_frame.f_code.co_filename != filename:
-        found = found.tb_next
-    return found or trace

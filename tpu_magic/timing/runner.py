@@ -138,7 +138,7 @@ class Runner:
         self._one_by_one = is_synchronous(adapter)
 
     def measure(self, plan: Plan) -> Measurement:
-        """Make the first call, let compiling settle, and time.
+        """Make the first call, let compiling settle, and time; call it in `undisturbed`.
 
         An interrupt ends the timing with the runs that there are.
 
@@ -149,9 +149,8 @@ class Runner:
         Exception
             What the person's code raises, untouched but for a note that says in which call.
         """
-        with undisturbed(self._adapter):
-            warm = self.warm_up(plan)
-            return self._timed(warm, plan)
+        warm = self.warm_up(plan)
+        return self._timed(warm, plan)
 
     def warm_up(self, plan: Plan) -> Warm:
         """Run the set-up, make the first call, and call until compiling stands still."""

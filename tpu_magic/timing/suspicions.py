@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tpu_magic.frameworks.base import DeviceInfo
 from tpu_magic.report.render import size
 from tpu_magic.timing import stats
-from tpu_magic.timing.result import Suspicion, duration
 from tpu_magic.timing.measurement import Measurement, Series
+from tpu_magic.timing.result import Suspicion, duration
 
 _DRIFT = 0.05
 _CORRELATION = 0.5
@@ -157,8 +157,8 @@ def _changed(seen: Evidence) -> str:
     if not seen.changed:
         return ""
     return (
-        f"the code changed {', '.join(seen.changed)}, {seen.measured.runs_total:,} times: "
-        "training steps really happened; make it anew before you go on"
+        f"the code changed {', '.join(seen.changed)}, and it really ran "
+        f"{seen.measured.runs_total:,} times; make what it changed anew before you go on"
     )
 
 

@@ -1,0 +1,132 @@
+"""One statement on the way to being timed: its adapter, its inputs, its runner."""
+
+from __future__ import annotations
+
+import os
+import platform
+import uuid
+from collections import deque
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from types import TracebackType
+from typing import Any
+
+from tpu_magic.frameworks.base import Adapter
+from tpu_magic.timing import inputs, preserve
+from tpu_magic.timing.choose import choose, loaded_adapters
+from tpu_magic.timing.measurement import Clock
+from tpu_magic.timing.runner import Runner, undisturbed
+from tpu_magic.timing.statement import Statement
+
+# Whoever reads a saved result must know what decided its speed.
+_SETTINGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "PJRT_DEVICE", "JAX_PLATFORMS", "OMP_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Session:
+    """A statement, where it runs, and what times it.
+
+    Attributes
+    ----------
+    statement
+        The code.
+    adapter
+        What runs it.
+    runner
+        What times it.
+    moved
+        Inputs of which a copy was made on the device, by name.
+    """
+
+    statement: Statement
+    adapter: Adapter
+    runner: Runner
+    moved: tuple[str, ...]
+    _values: Mapping[str, Any]
+    _before: Mapping[str, Hashable]
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Time in this context: nothing disturbs it, and it disturbs nothing.
+
+        An error of the person's code passes, without our frames in its traceback.
+        """
+        with preserve.random_state(*loaded_adapters()), undisturbed(self.adapter):
+            try:
+                yield
+            except Exception as error:  # noqa: BLE001 - it goes on
+                trace = _from_code(error.__traceback__, self.statement.filename)
+                raise error.with_traceback(trace) from error.__cause__
+
+    def changed(self) -> tuple[str, ...]:
+        """Return the names whose values the code has changed in place."""
+        now = _fingerprints(self.adapter, self._values)
+        return tuple(name for name, state in self._before.items() if now[name] != state)
+
+    def environment(self) -> dict[str, str]:
+        """Return what decides how fast code is: versions, settings, the machine, the process."""
+        return {
+            **self.adapter.versions(),
+            "machine": platform.machine(),
+            **{name: os.environ[name] for name in _SETTINGS if name in os.environ},
+            "session": _process_id(),
+        }
+
+
+def prepare(
+    statement: Statement, framework: str, device: str, clock: Clock, *, include_transfer: bool
+) -> Session:
+    """Choose where a statement runs, and bring its inputs there.
+
+    Parameters
+    ----------
+    include_transfer
+        Bring host inputs to the device in every call, as part of it, instead of once before.
+
+    Raises
+    ------
+    IPython.core.error.UsageError
+        When that device is not there, or an input cannot be brought to it.
+    """
+    values = statement.inputs()
+    adapter = choose(framework, device, values)
+    hosted = inputs.on_host(adapter, values)
+    if include_transfer:
+        make = {n: partial(inputs.to_device, adapter, value) for n, value in hosted.items()}
+        start, moved = statement.starter(remade=make), {}
+    else:
+        moved = {name: inputs.to_device(adapter, value) for name, value in hosted.items()}
+        start = statement.starter(replaced=moved)
+    used = {**values, **moved}
+    runner = Runner(adapter, start, clock)
+    return Session(statement, adapter, runner, tuple(moved), used, _fingerprints(adapter, used))
+
+
+def _fingerprints(adapter: Adapter, values: Mapping[str, Any]) -> dict[str, Hashable]:
+    """Return what shows that a value was changed in place: sizes, and the arrays' revisions.
+
+    An adapter that can tell has `revision(array)`: how often the array was written to.
+    """
+    revision = getattr(adapter, "revision", id)
+
+    def of(value: Any) -> Hashable:
+        length = len(value) if isinstance(value, (list, dict, set, bytearray, deque)) else None
+        return length, tuple((id(array), revision(array)) for array in adapter.arrays(value))
+
+    return {name: of(value) for name, value in values.items()}
+
+
+@cache
+def _process_id() -> str:
+    """Return a name for this process: results of one session are not independent."""
+    return uuid.uuid4().hex
+
+
+def _from_code(trace: TracebackType | None, filename: str) -> TracebackType | None:
+    """Return the traceback from the person's code on, without the frames that lead there."""
+    found = trace
+    while found is not None and found.tb_frame.f_code.co_filename != filename:
+        found = found.tb_next
+    return found or trace
