@@ -26,6 +26,14 @@ Line = Callable[[str], None]
 Runner = Callable[[Sequence[str], Line], int]
 
 _TAIL = 5
+# Lines instead of progress bars, no questions, no advice to upgrade.
+_CALM = {
+    "PYTHONUNBUFFERED": "1",
+    "PIP_NO_INPUT": "1",
+    "PIP_PROGRESS_BAR": "off",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "UV_NO_PROGRESS": "1",
+}
 
 
 @dataclass(frozen=True)
@@ -104,8 +112,7 @@ class Outcome:
 
 def pip(python: str) -> Installer:
     """Return the pip of an interpreter."""
-    quiet = ("--no-input", "--disable-pip-version-check", "--progress-bar", "off")
-    return Installer("pip", (python, "-m", "pip", *quiet), yes=("--yes",))
+    return Installer("pip", (python, "-m", "pip"), yes=("--yes",))
 
 
 def uv(program: str, python: str) -> Installer:
@@ -202,7 +209,6 @@ def install(
 
 def run_child(command: Sequence[str], line: Line) -> int:
     """Run a command, handing on each line that it says; an interrupt ends it."""
-    environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -210,7 +216,7 @@ def run_child(command: Sequence[str], line: Line) -> int:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        env=environ,
+        env={**os.environ, **_CALM},
     ) as child:
         try:
             for text in child.stdout or ():
