@@ -79,7 +79,7 @@ class _Runs(threading.local):
         self.stack: list[_Run] = []
 
 
-@dataclass
+@dataclass(repr=False)
 class CellEngine:
     """The engine of one shell; `shell.tpu_cell` while the extension is loaded."""
 

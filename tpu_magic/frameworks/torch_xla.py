@@ -217,7 +217,7 @@ class TorchXla:
         from torch_xla.core import xla_model
 
         try:
-            info = xla_model.get_memory_info()
+            info = xla_model.get_memory_info(self.placement.device)
         except RuntimeError:
             return []
         return [Memory(info["bytes_used"], info.get("peak_bytes_used"), info["bytes_limit"])]
@@ -245,6 +245,27 @@ class TorchXla:
     def to_device(self, array: Any) -> Any:
         """Return the tensor on the device."""
         return array if self.on_device(array) else self.placement.split(array)
+
+    def revision(self, array: Any) -> int:
+        """Return how often a tensor was written to in place."""
+        return int(array._version)  # noqa: SLF001 - torch has no public name for it
+
+    def read(self, array: Any) -> None:
+        """Bring a tensor's values to the host, which cannot end before they are computed."""
+        array.cpu()
+
+    def rng_state(self) -> Any:
+        """Return the state of the device's random number generator."""
+        from torch_xla.core import xla_model
+
+        return xla_model.get_rng_state() if self.connected() else None
+
+    def set_rng_state(self, state: Any) -> None:
+        """Put that state back."""
+        from torch_xla.core import xla_model
+
+        if state is not None:
+            xla_model.set_rng_state(state)
 
     def versions(self) -> dict[str, str]:
         """Return the versions of what decides how torch runs here."""

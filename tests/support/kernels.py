@@ -1,0 +1,113 @@
+"""A real kernel, driven as a frontend drives it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty
+
+from jupyter_client.manager import KernelManager
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT = 120
+
+
+@dataclass
+class Reply:
+    """What a frontend gets for a cell."""
+
+    status: str
+    ename: str = ""
+    evalue: str = ""
+    traceback: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    result: dict = field(default_factory=dict)
+    displays: list[dict] = field(default_factory=list)
+    count: int | None = None
+    errors_shown: int = 0
+
+    def check(self) -> Reply:
+        """Fail when the cell failed; else return the reply."""
+        assert self.status == "ok", f"{self.ename}: {self.evalue}\n{self.traceback}"
+        return self
+
+    @property
+    def value(self) -> str:
+        """Return the text of the cell's value."""
+        return self.result.get("text/plain", "")
+
+    @property
+    def reports(self) -> list[dict]:
+        """Return the cell reports that were shown, as data."""
+        mime = "application/vnd.tpu-magic.cell-report+json"
+        return [shown[mime] for shown in self.displays if mime in shown]
+
+
+class Kernel:
+    """A kernel of a given Python; a context manager that leaves no process."""
+
+    def __init__(self, python: str, devices: int = 2, **environment: str) -> None:
+        self.manager = KernelManager()
+        self.manager.kernel_spec.argv = [
+            python, "-m", "ipykernel_launcher", "-f", "{connection_file}",
+        ]
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "CPU_NUM_DEVICES": str(devices),
+            **environment,
+        }
+
+    def __enter__(self) -> Kernel:
+        self.manager.start_kernel(env=self._environment)
+        self.client = self.manager.blocking_client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=TIMEOUT)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+        self.manager.cleanup_resources()
+
+    def send(self, code: str, **options: object) -> str:
+        """Send a cell; return the message's id."""
+        return self.client.execute(code, allow_stdin=False, **options)
+
+    def run(self, code: str, timeout: float = TIMEOUT, **options: object) -> Reply:
+        """Run a cell and return everything that came back for it."""
+        return self.receive(self.send(code, **options), timeout)
+
+    def receive(self, message_id: str, timeout: float = TIMEOUT) -> Reply:
+        """Return everything that comes back for a cell that was sent."""
+        reply = Reply("")
+        while True:
+            try:
+                message = self.client.get_iopub_msg(timeout=timeout)
+            except Empty:
+                raise AssertionError(f"nothing from the kernel for {timeout} s") from None
+            if message["parent_header"].get("msg_id") != message_id:
+                continue
+            content, kind = message["content"], message["msg_type"]
+            if kind == "stream":
+                setattr(reply, content["name"], getattr(reply, content["name"]) + content["text"])
+            elif kind == "execute_result":
+                reply.result = content["data"]
+                reply.count = content["execution_count"]
+            elif kind in ("display_data", "update_display_data"):
+                reply.displays.append(content["data"])
+            elif kind == "error":
+                reply.errors_shown += 1
+            elif kind == "status" and content["execution_state"] == "idle":
+                break
+        while True:
+            answer = self.client.get_shell_msg(timeout=timeout)
+            if answer["parent_header"].get("msg_id") == message_id:
+                break
+        content = answer["content"]
+        reply.status = content["status"]
+        reply.ename, reply.evalue = content.get("ename", ""), content.get("evalue", "")
+        reply.traceback = "\n".join(content.get("traceback", []))
+        return reply
