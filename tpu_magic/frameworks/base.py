@@ -119,6 +119,22 @@ class Memory:
     limit_bytes: int | None = None
 
 
+@dataclass(frozen=True)
+class Compile:
+    """A program that was compiled while a cell ran.
+
+    Attributes
+    ----------
+    line
+        The line of the cell (or of the person's function) that made it be compiled.
+    shapes
+        Shapes of the batch or the operands at hand, as text: `(64, 1, 8, 8)`.
+    """
+
+    line: int | None
+    shapes: str
+
+
 @dataclass
 class CellFacts:
     """What an adapter saw while a cell ran; the report is made from it.
@@ -145,6 +161,18 @@ class CellFacts:
         Host time recording the work.
     execute_s
         Time the device was busy.
+    compiled
+        Programs compiled in this cell, in order.
+    read_lines
+        Lines of the cell that read values back from the device, and how often each did.
+    float64
+        Names of float64 objects that were put on the device, as a person would name them.
+    products
+        Names and shapes of the weights that take part in matrix products.
+    unended_calls
+        Model calls in the largest program that nothing ended before the cell did.
+    notes
+        Sentences that the report shows as they are.
     """
 
     reached_device: bool = False
@@ -158,6 +186,11 @@ class CellFacts:
     device_wait_s: float = 0.0
     trace_s: float | None = None
     execute_s: float | None = None
+    compiled: list[Compile] = field(default_factory=list)
+    read_lines: dict[int, int] = field(default_factory=dict)
+    float64: list[str] = field(default_factory=list)
+    products: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+    unended_calls: int = 0
     precision: str = "default"
     notes: list[str] = field(default_factory=list)
 
