@@ -84,7 +84,7 @@ def test_a_lock_file_that_nobody_holds_is_stale(tmp_path):
     process(tmp_path, 42, "/dev/null")
     held = look(tmp_path)
     assert held.lock_stale is True
-    assert f"rm {path}" in held.sentences()[0]
+    assert f"rm {path}" in held.lock_sentence()
     assert path.exists()
 
 
@@ -92,7 +92,7 @@ def test_a_lock_file_that_is_open_is_not_stale(tmp_path):
     path = lock(tmp_path)
     process(tmp_path, 42, str(path))
     held = look(tmp_path)
-    assert (held.owners, held.lock_stale, held.sentences()) == ((), False, [])
+    assert (held.owners, held.lock_stale, held.lock_sentence()) == ((), False, None)
 
 
 def test_a_lock_beside_a_holder_of_the_chip_is_not_stale(tmp_path):
@@ -115,12 +115,13 @@ def test_with_unreadable_processes_nobody_is_not_known(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "iterdir", guarded)
     held = look(tmp_path)
     assert (held.unreadable, held.lock_stale) == (1, None)
-    assert "cannot be seen" in held.sentences()[0]
+    assert "cannot be seen" in held.lock_sentence()
 
 
 def test_no_lock_and_no_proc_is_no_error(tmp_path):
     held = look(tmp_path)
     assert (held.owners, held.unreadable, held.lock_file, held.sentences()) == ((), 0, None, [])
+    assert held.lock_sentence() is None
 
 
 def test_a_link_that_was_closed_meanwhile_is_skipped(tmp_path, monkeypatch):

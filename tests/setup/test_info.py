@@ -36,7 +36,7 @@ def look(probe, held=None, adapters=None, measured=()):
     return gather(
         probe,
         holding=lambda: held or Holding(),
-        adapters=lambda: adapters or {},
+        adapters=lambda facts: adapters or {},
         monitor=lambda facts, environ: list(measured),
     )
 
@@ -95,6 +95,8 @@ def test_holders_are_named_with_their_start(machine):
     assert "pid 77" in first
     assert "running since 19" in first  # 1969 or 1970, by the time zone
     assert "since" not in second
+    left = Holding((), lock_file="/t/libtpu_lockfile", lock_stale=True)
+    assert "left over" in look(probe, left).holders[0]
     assert "2 processes" in look(probe, Holding((), 2)).holders[0]
 
 
@@ -163,7 +165,11 @@ def test_monitoring_without_libtpu_is_an_empty_list(places):
     assert info._monitored(places["v5e"], {"PYTHONPATH": "/nowhere"}) == []
 
 
-def test_the_registered_adapters_are_asked(monkeypatch, fake_adapter):
-    monkeypatch.setattr(info.frameworks, "REGISTRY", {"torch": ("m", "A")})
+def test_plain_torch_is_asked_on_a_gpu_only_and_plain_python_never(
+    monkeypatch, fake_adapter, places
+):
+    registry = dict.fromkeys(("torch", "torch-eager", "plain"), ("m", "A"))
+    monkeypatch.setattr(info.frameworks, "REGISTRY", registry)
     monkeypatch.setattr(info.frameworks, "adapter", lambda name: fake_adapter())
-    assert set(info._registered()) == {"torch"}
+    assert set(info._registered(places["plain"])) == {"torch"}
+    assert set(info._registered(places["gpu"])) == {"torch", "torch-eager"}

@@ -87,19 +87,22 @@ class Holding:
         return tuple(owner for owner in self.owners if not owner.this_process)
 
     def sentences(self) -> list[str]:
-        """Say who holds the chip, and whether a lock file is left over."""
-        said = [f"the chip is held by {owner.sentence()}" for owner in self.owners]
-        if self.lock_file and self.lock_stale:
-            said.append(
+        """Say who holds the chip."""
+        return [f"the chip is held by {owner.sentence()}" for owner in self.owners]
+
+    def lock_sentence(self) -> str | None:
+        """Say what is wrong with the lock file; None when nothing is."""
+        if self.lock_file is None or self.lock_stale is False:
+            return None
+        if self.lock_stale:
+            return (
                 f"{self.lock_file} is left over, no live process holds it: "
                 f"if libtpu complains about its lock file, remove it (rm {self.lock_file})"
             )
-        elif self.lock_file and self.lock_stale is None:
-            said.append(
-                f"{self.lock_file} is there; whether a process of someone else holds it "
-                "cannot be seen from this account"
-            )
-        return said
+        return (
+            f"{self.lock_file} is there; whether a process of another account holds it "
+            "cannot be seen from this one"
+        )
 
 
 def owners(

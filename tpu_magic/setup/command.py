@@ -21,7 +21,7 @@ from tpu_magic.host.detect import HostFacts, detect
 from tpu_magic.host.owners import Holding, owners
 from tpu_magic.options import Parser, framework_options, one_of, tpu_options, whole_number
 from tpu_magic.setup import install, stamp, verify, versions
-from tpu_magic.setup.findings import findings, tensorflow_blocks
+from tpu_magic.setup.findings import demands_line, findings, tensorflow_blocks
 from tpu_magic.setup.plan import make_plan
 from tpu_magic.setup.report import SetupReport
 from tpu_magic.setup.situation import Plan, Situation
@@ -160,12 +160,12 @@ def run(
     situation = _look(options, tools)
     _refuse_device(options, situation)
     plan = make_plan(situation)
-    report = _report(situation, plan)
+    held = tools.holding()
+    report = _report(situation, plan, held)
     if versions.stale_modules():
         return _restart(report)
     if options.check or options.dry_run:
-        known = stamp.is_verified(_fingerprint(situation, plan), tools.folder, tools.boot())
-        return replace(report, verified=True if known and plan.fits else None)
+        return _known(report, situation, plan, tools)
     if plan.refusal:
         raise UsageError("; or ".join((plan.refusal, *plan.ways)))
     adapter = None if options.no_connect else tools.adapter(plan.adapter)
@@ -179,8 +179,8 @@ def run(
             return report
         situation = _look(options, tools)
     if adapter is not None and adapter.connected():
-        return _connect(report, adapter, options)
-    _refuse_conflict(situation, plan, tools)
+        return _connect(_known(report, situation, plan, tools), adapter, options)
+    _refuse_conflict(situation, plan, held)
     report = _verify(report, situation, plan, options, tools)
     return report if adapter is None else _connect(report, adapter, options)
 
@@ -231,8 +231,11 @@ def _refuse_device(options: SetupOptions, situation: Situation) -> None:
         raise UsageError("no GPU here: there is no NVIDIA device node (/dev/nvidia*)")
 
 
-def _report(situation: Situation, plan: Plan) -> SetupReport:
+def _report(situation: Situation, plan: Plan, held: Holding) -> SetupReport:
     facts = situation.facts
+    reasons = (_interpreter(situation), *facts.reasons, demands_line(situation), *plan.reasons)
+    holders = (f"the chip is held by {owner.sentence()}" for owner in held.others)
+    warnings = (*facts.warnings, *holders, held.lock_sentence(), *findings(situation))
     commands: tuple[str, ...] = ()
     if not plan.fits and not plan.refusal:
         commands = install.as_text(plan, install.find_installer() or install.pip(sys.executable))
@@ -243,11 +246,11 @@ def _report(situation: Situation, plan: Plan) -> SetupReport:
         devices=facts.devices,
         versions=dict(situation.versions),
         plan=commands,
-        reasons=(_interpreter(situation), *facts.reasons, *plan.reasons),
+        reasons=tuple(filter(None, reasons)),
         framework=situation.framework,
         refusal=plan.refusal,
         ways=plan.ways,
-        warnings=(*facts.warnings, *findings(situation)),
+        warnings=tuple(filter(None, warnings)),
     )
 
 
@@ -328,22 +331,22 @@ def _install(report: SetupReport, plan: Plan, options: SetupOptions, tools: Tool
     return report
 
 
-def _refuse_conflict(situation: Situation, plan: Plan, tools: Tools) -> None:
+def _refuse_conflict(situation: Situation, plan: Plan, held: Holding) -> None:
     """Refuse what would end this process, or fall to the CPU in silence."""
     if plan.adapter == "torch" and (blocked := tensorflow_blocks(situation.loaded)):
         raise UsageError(blocked)
     limited = any(situation.environ.get(f"TPU_VISIBLE_{what}") for what in ("CHIPS", "DEVICES"))
-    if situation.target == "tpu" and not limited and (others := tools.holding().others):
-        raise UsageError(f"the TPU is busy: {'; '.join(owner.sentence() for owner in others)}")
+    if situation.target == "tpu" and not limited and held.others:
+        raise UsageError(f"the TPU is busy: {'; '.join(owner.sentence() for owner in held.others)}")
 
 
 def _verify(
     report: SetupReport, situation: Situation, plan: Plan, options: SetupOptions, tools: Tools
 ) -> SetupReport:
     """Use the package set once in a child, unless that was done since the last boot."""
-    key, boot = _fingerprint(situation, plan), tools.boot()
-    if stamp.is_verified(key, tools.folder, boot):
-        return replace(report, verified=True)
+    report = _known(report, situation, plan, tools)
+    if report.verified:
+        return report
     if not options.quiet:
         tools.say("verifying in a child process (once for a package set) …")
     environ = {**plan.environ, **situation.environ}
@@ -355,8 +358,15 @@ def _verify(
             f"a TPU is here, but {situation.framework} computed on {verdict.device}: "
             + "; ".join(report.warnings)
         )
-    stamp.mark_verified(key, tools.folder, boot)
+    stamp.mark_verified(_fingerprint(situation, plan), tools.folder, tools.boot())
     return replace(report, verified=True)
+
+
+def _known(report: SetupReport, situation: Situation, plan: Plan, tools: Tools) -> SetupReport:
+    """Add what is known from before: whether this package set was verified since the boot."""
+    key = _fingerprint(situation, plan)
+    known = plan.fits and stamp.is_verified(key, tools.folder, tools.boot())
+    return replace(report, verified=True) if known else report
 
 
 def _fingerprint(situation: Situation, plan: Plan) -> str:

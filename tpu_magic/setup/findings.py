@@ -108,15 +108,12 @@ def _libtpu_wanted(situation: Situation) -> Iterator[str]:
     if not found:
         return
     unhappy = [
-        name
+        f"{name} (wants {want})"
         for name, want in situation.demands.items()
         if want != "any" and not _within(found, want)
     ]
     if unhappy:
-        yield (
-            f"{demands_line(situation)}: an environment has one libtpu, and with this one "
-            f"{' and '.join(unhappy)} may not find the TPU"
-        )
+        yield f"with libtpu {found}, {' and '.join(unhappy)} may not find the TPU"
 
 
 def _within(version: str, want: str) -> bool:

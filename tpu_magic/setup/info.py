@@ -16,6 +16,7 @@ from tpu_magic.host import metadata
 from tpu_magic.host.detect import HostFacts, Probe, detect
 from tpu_magic.host.limits import limits
 from tpu_magic.host.owners import Holding, owners
+from tpu_magic.options import FRAMEWORKS
 from tpu_magic.report import render
 from tpu_magic.report.render import Table, View
 from tpu_magic.report.result import Result
@@ -130,7 +131,7 @@ def _of(used: int | None, limit: int | None) -> str:
 def gather(
     probe: Probe | None = None,
     holding: Callable[[], Holding] = owners,
-    adapters: Callable[[], Mapping[str, Adapter]] | None = None,
+    adapters: Callable[[HostFacts], Mapping[str, Adapter]] | None = None,
     monitor: Callable[[HostFacts, Mapping[str, str]], list[DeviceRow]] | None = None,
 ) -> InfoReport:
     """Look at devices, versions and holders; connect to nothing and import no framework.
@@ -142,16 +143,14 @@ def gather(
     holding
         Says who holds the chip.
     adapters
-        Returns the adapters by name (default: all that are registered).
+        Returns the adapters by name (default: those registered that may hold an accelerator).
     monitor
         Reads memory and load of the chips (default: libtpu's monitoring, in a child).
     """
     probe = probe or Probe()
     facts = detect(probe)
-    live = next(
-        ((n, a) for n, a in (adapters or _registered)().items() if a.connected()), (None, None)
-    )
-    name, adapter = live
+    known = (adapters or _registered)(facts)
+    name, adapter = next((pair for pair in known.items() if pair[1].connected()), (None, None))
     measured = (monitor or _monitored)(facts, probe.environ) if facts.tpu else []
     held = holding()
     return InfoReport(
@@ -170,8 +169,10 @@ def gather(
     )
 
 
-def _registered() -> dict[str, Adapter]:
-    return {name: frameworks.adapter(name) for name in frameworks.REGISTRY}
+def _registered(facts: HostFacts) -> dict[str, Adapter]:
+    """Return the adapters that may hold an accelerator: plain torch does so on a GPU only."""
+    wanted = (*FRAMEWORKS, "torch-eager") if facts.gpu else FRAMEWORKS
+    return {name: frameworks.adapter(name) for name in frameworks.REGISTRY if name in wanted}
 
 
 def _of_runtime(adapter: Adapter, measured: list[DeviceRow]) -> list[DeviceRow]:
@@ -222,6 +223,8 @@ def _holders(held: Holding, facts: HostFacts) -> list[str]:
         if owner.started is not None:
             clock = time.strftime("%Y-%m-%d %H:%M", time.localtime(owner.started))
             lines[index] += f" (running since {clock})"
+    if lock := held.lock_sentence():
+        lines.append(lock)
     if facts.tpu and held.unreadable and not held.owners:
         lines.append(f"{held.unreadable} processes of other accounts could not be looked into")
     return lines
