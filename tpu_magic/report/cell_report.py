@@ -8,18 +8,10 @@ from typing import ClassVar
 
 from tpu_magic.frameworks.base import CellFacts, Counters, DeviceInfo, Memory
 from tpu_magic.report import render
+from tpu_magic.report.advice import Advice, Evidence, advise
 from tpu_magic.report.result import Result
 
 SHOWN_ADVICE = 3
-
-
-@dataclass(frozen=True)
-class Advice:
-    """One piece of advice: a stable code, a sentence, and the line of the cell it is about."""
-
-    code: str
-    message: str
-    line: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +69,7 @@ class CellReport(Result):
     reached_device: bool = True
     unreached_reason: str = ""
     not_followed: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     connect_s: float = 0.0
     device_note: str = ""
 
@@ -87,15 +80,17 @@ class CellReport(Result):
             lines.append("moved to the device: " + ", ".join(self.moved))
         if self.device_note:
             lines.append(self.device_note)
-        notes = [f"not followed: {item}" for item in self.not_followed]
-        if self.fallbacks:
-            ran = ", ".join(f"{name} × {count}" for name, count in self.fallbacks.items())
-            notes.append(f"ran on the host for want of a device kernel: {ran}")
-        notes += [
-            item.message + (f" (line {item.line})" if item.line else "")
-            for item in self.advice[:SHOWN_ADVICE]
+        shown = self.advice[:SHOWN_ADVICE]
+        notes = [
+            *(f"not followed: {item}" for item in self.not_followed),
+            *self.notes,
+            *(item.message + (f" (line {item.line})" if item.line else "") for item in shown),
         ]
-        return render.View(self._headline(), tuple(line for line in lines if line), (), None, tuple(notes))
+        if len(self.advice) > len(shown):
+            notes.append(f"{len(self.advice) - len(shown)} more in the report's `advice`")
+        return render.View(
+            self._headline(), tuple(line for line in lines if line), notes=tuple(notes)
+        )
 
     def _headline(self) -> str:
         if not self.reached_device:
@@ -156,7 +151,6 @@ def assemble(
     memory: Sequence[Memory],
     wall_s: float,
     connect_s: float,
-    advice: Sequence[Advice] = (),
 ) -> CellReport:
     """Make the report of a cell from what was counted and what the adapter saw."""
     parts = _cut(wall_s, facts, counters)
@@ -183,10 +177,11 @@ def assemble(
         examples_per_s=facts.examples / working_s if facts.examples and working_s > 0 else None,
         peak_memory_bytes=max(peaks) if peaks else None,
         moved=list(facts.moved),
-        advice=list(advice),
+        advice=advise(Evidence(facts, counters, device, tuple(memory), working_s)),
         reached_device=facts.reached_device,
         unreached_reason=facts.unreached_reason,
         not_followed=list(facts.not_followed),
+        notes=list(facts.notes),
         connect_s=connect_s,
         device_note=device.note,
     )
