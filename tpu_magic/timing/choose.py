@@ -5,24 +5,58 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from IPython.core.error import UsageError
 
 from tpu_magic import frameworks
-from tpu_magic.frameworks.base import Adapter
+from tpu_magic.frameworks.base import Adapter, Counters
 from tpu_magic.timing.runner import is_synchronous
 
 _DEPTH = 3  # functions that call functions
 _PACKAGES = {"tf": "tensorflow"}  # where an adapter is not named as its package
 
 
-def choose(framework: str, device: str, inputs: Mapping[str, Any]) -> Adapter:
-    """Return the adapter that times code with these inputs; its runtime is connected.
+@dataclass(frozen=True)
+class Choice:
+    """An adapter, and whether what is known before the first call settles it.
+
+    Attributes
+    ----------
+    adapter
+        The adapter; its runtime is connected.
+    settled
+        False when the first call may still show that another one must time the code.
+    """
+
+    adapter: Adapter
+    settled: bool
+
+    def after(self, outputs: Any, counted: Counters) -> Adapter:
+        """Return the adapter for code whose first call gave these outputs and counts.
+
+        The chosen one if it is settled, or if the call used its device. Else the first whose
+        device holds an output; else one whose arrays are on the host; else plain Python.
+        """
+        chosen = self.adapter
+        used = not is_synchronous(chosen) and (counted.executions or _holds(chosen, outputs))
+        if self.settled or used:
+            return chosen
+        running = [adapter for adapter in loaded_adapters() if adapter.connected()]
+        for adapter in running:
+            if not is_synchronous(adapter):
+                adapter.connect()
+        return next(filter(lambda a: _holds(a, outputs), running), frameworks.adapter("plain"))
+
+
+def choose(framework: str, device: str, inputs: Mapping[str, Any]) -> Choice:
+    """Return the adapter that times code with these inputs.
 
     With `auto` it is the first of the registry that is running and finds arrays of its own in
     the inputs, or in what the inputs' functions use. Adapters whose framework is not loaded
-    are not asked, so that nothing is imported.
+    are not asked, so that nothing is imported. Where none finds any it is one with a device:
+    waiting for it in vain is better than not waiting.
 
     Parameters
     ----------
@@ -38,24 +72,32 @@ def choose(framework: str, device: str, inputs: Mapping[str, Any]) -> Adapter:
     IPython.core.error.UsageError
         When there is no such adapter, or not that device.
     """
-    if device == "cpu" and f"{framework}-eager" in frameworks.REGISTRY:
-        framework += "-eager"
-    chosen = frameworks.adapter(framework) if framework != "auto" else _running(inputs)
-    found = chosen.connect(require_tpu=device == "tpu")
-    if device == "cpu" and not is_synchronous(chosen):
-        raise UsageError(
-            f"--device cpu: the code uses arrays on {found.kind}; name host arrays instead"
-        )
-    return chosen
+    if framework != "auto":
+        eager = f"{framework}-eager"
+        name = eager if device == "cpu" and eager in frameworks.REGISTRY else framework
+        choice = Choice(frameworks.adapter(name), settled=True)
+    else:
+        running = [a for a in loaded_adapters() if a.connected()]
+        if device == "cpu":
+            running = [adapter for adapter in running if is_synchronous(adapter)]
+        values = [value for each in inputs.values() for value in _reached(each, _DEPTH)]
+        found = next((a for a in running if any(_finds(a, value) for value in values)), None)
+        waited = next((a for a in running if not is_synchronous(a)), frameworks.adapter("plain"))
+        # Arrays of a host adapter do not settle it: the code may bring them to a device.
+        settled = found is not None and (device == "cpu" or not is_synchronous(found))
+        choice = Choice(found or waited, settled)
+    kind = choice.adapter.connect(require_tpu=device == "tpu").kind
+    if device == "cpu" and not is_synchronous(choice.adapter):
+        raise UsageError(f"--device cpu: --framework {framework} runs on {kind} here")
+    return choice
 
 
-def _running(inputs: Mapping[str, Any]) -> Adapter:
-    """Return the first running adapter that finds arrays of its own."""
-    values = [value for each in inputs.values() for value in _reached(each, _DEPTH)]
-    for adapter in loaded_adapters():
-        if adapter.connected() and any(True for value in values for _ in adapter.arrays(value)):
-            return adapter
-    return frameworks.adapter("plain")
+def _finds(adapter: Adapter, value: Any) -> bool:
+    return any(True for _ in adapter.arrays(value))
+
+
+def _holds(adapter: Adapter, outputs: Any) -> bool:
+    return any(adapter.on_device(array) for array in adapter.arrays(outputs))
 
 
 def loaded_adapters() -> list[Adapter]:

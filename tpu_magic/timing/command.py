@@ -1,121 +1,32 @@
-"""`%tpu_timeit` from its line to its result: parse, choose, time, show."""
+"""`%tpu_timeit` and `%tpu_compare` from their lines to their results: parse, time, show."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from IPython.display import display
-from IPython.utils.timing import clock as processor_time
 
-from tpu_magic import options
-from tpu_magic.options import FRAMEWORKS, Help, Parser, one_of, positive_number, whole_number
-from tpu_magic.timing import stats, suspicions
-from tpu_magic.timing.measurement import MODES, WALL, Clock, Plan, Series
+from tpu_magic.options import Help, Parser, split_code, split_words
+from tpu_magic.report.result import Result
+from tpu_magic.timing import contest, saved, stats, suspicions
+from tpu_magic.timing.compare import CompareResult
+from tpu_magic.timing.measurement import MODES, Series
+from tpu_magic.timing.options import (
+    CLOCKS,
+    COMPARE,
+    TIMEIT,
+    CompareOptions,
+    TimeitOptions,
+)
 from tpu_magic.timing.result import Runs, TimingResult
 from tpu_magic.timing.runner import is_synchronous
 from tpu_magic.timing.session import prepare
 from tpu_magic.timing.statement import Statement, parse
 
-TIME_LIMIT_S = 5.0
-
-
-CLOCKS = {
-    "default": WALL,
-    "time": Clock(time.time, time.get_clock_info("time").resolution),
-    # The kernel counts user time in its ticks.
-    "user": Clock(processor_time, 0.01),
-}
-
-
-@dataclass(frozen=True)
-class TimeitOptions:
-    """The options of `%tpu_timeit`, parsed."""
-
-    n: int | None = None
-    r: int | None = None
-    p: int = 3
-    clock: str = "default"
-    quiet: bool = False
-    give: bool = False
-    variable: str | None = None
-    mode: str = "both"
-    device: str = "auto"
-    framework: str = "auto"
-    include_transfer: bool = False
-    time_limit: float | None = None
-    save: str | None = None
-    label: str = ""
-
-    def plan(self) -> Plan:
-        """Return the runner's plan: -r alone decides how long, unless there is a time limit."""
-        limit = self.time_limit
-        if limit is None and self.r is None:
-            limit = TIME_LIMIT_S
-        return Plan(mode=self.mode, loops=self.n, repeat=self.r, time_limit=limit)
-
-
-def timeit_options(parser: Parser) -> None:
-    """Add the options that `%timeit` has, with its meaning."""
-    add = parser.add_argument
-    add("-n", type=whole_number(), metavar="N", help="calls in a run (default: chosen)")
-    add("-r", type=whole_number(), metavar="R", help="runs (default: until the median is sure)")
-    add("-p", type=whole_number(), default=3, metavar="P", help="digits to show (default: 3)")
-    clock = parser.add_mutually_exclusive_group()
-    clock.add_argument("-t", dest="clock", action="store_const", const="time", help="time.time")
-    clock.add_argument(
-        "-c", dest="clock", action="store_const", const="user", help="processor time of Python"
-    )
-    parser.set_defaults(clock="default")
-    add("-q", "--quiet", action="store_true", help="show nothing")
-    add("-o", dest="give", action="store_true", help="return the TimingResult")
-    add("-v", dest="variable", type=options.variable, metavar="NAME", help="keep the result there")
-
-
-def measuring_options(parser: Parser) -> None:
-    """Add what decides where and how to measure."""
-    add = parser.add_argument
-    add(
-        "--mode",
-        type=one_of(*MODES),
-        default="both",
-        metavar="NAME",
-        help="latency (every call waited for), throughput (calls queued) or both (default)",
-    )
-    add(
-        "--device",
-        type=one_of("auto", "tpu", "cpu"),
-        default="auto",
-        metavar="NAME",
-        help="auto: where the code's arrays are (default); tpu: refuse anything else; cpu",
-    )
-    add(
-        "--framework",
-        type=one_of(*FRAMEWORKS, "plain"),
-        default="auto",
-        metavar="NAME",
-        help=f"{', '.join(FRAMEWORKS)}, plain (default: auto, by the code's arrays)",
-    )
-    add("--include-transfer", action="store_true", help="time moving host inputs to the device")
-    add(
-        "--time-limit",
-        type=positive_number,
-        metavar="S",
-        help=f"stop at the next call after S seconds (default: {TIME_LIMIT_S:g} without -r)",
-    )
-    add("--save", metavar="FILE", help="write the result there as JSON")
-    add("--label", default="", metavar="TEXT", help="what to call it")
-
-
-TIMEIT = Parser(
-    "%tpu_timeit",
-    "Time code on the device. In a cell (%%tpu_timeit) the first line is set-up.",
-    timeit_options,
-    measuring_options,
-)
+W = TypeVar("W", TimeitOptions, CompareOptions)
+R = TypeVar("R", bound=Result)
 
 
 def run_timeit(
@@ -130,14 +41,46 @@ def run_timeit(
     Exception
         What the person's code raises.
     """
-    words, code = options.split_code(line, TIMEIT)
-    try:
-        wanted = TIMEIT.parse_as(TimeitOptions, words)
-    except Help as text:
-        print(text)  # noqa: T201 - help goes to the person
+    wanted, code = _split(line, TIMEIT, TimeitOptions)
+    if wanted is None:
         return None
     body, setup = (code, None) if cell is None else (cell, code)
     result = timed(parse(shell, body, setup, local_ns), body, wanted)
+    return _give(shell, result, wanted)
+
+
+def run_compare(shell: Any, line: str, cell: str | None = None) -> CompareResult | None:
+    """Run `%%tpu_compare`, or `%tpu_compare` on results; return the result when -o asks for it.
+
+    Raises
+    ------
+    IPython.core.error.UsageError
+        For bad options, fewer than two candidates, or files that are no results.
+    Exception
+        What the person's code raises.
+    """
+    wanted, code = _split(line, COMPARE, CompareOptions)
+    if wanted is None:
+        return None
+    if cell is None:
+        result = saved.compare(saved.load(split_words(code), shell.user_ns))
+    else:
+        result = contest.compare(shell, contest.candidates(cell), code, wanted)
+    return _give(shell, result, wanted)
+
+
+def _split(line: str, parser: Parser, kind: type[W]) -> tuple[W | None, str]:
+    """Return the options and the code of a line; None when help was asked for and shown."""
+    words, code = split_code(line, parser)
+    try:
+        return parser.parse_as(kind, words), code
+    except Help as text:
+        print(text)  # noqa: T201 - help goes to the person
+        return None, code
+
+
+def _give(shell: Any, result: R, wanted: TimeitOptions | CompareOptions) -> R | None:
+    """Save, keep, show and return the result as the options say."""
     if wanted.save:
         result.save(Path(wanted.save).expanduser())
     if wanted.variable:
@@ -157,7 +100,7 @@ def timed(statement: Statement, text: str, wanted: TimeitOptions) -> TimingResul
         include_transfer=wanted.include_transfer,
     )
     with session.running():
-        measured = session.runner.measure(wanted.plan())
+        measured = session.runner.measure(wanted.plan(), session.choice.after)
     adapter, device = session.adapter, session.adapter.devices()
     evidence = suspicions.Evidence(
         measured,

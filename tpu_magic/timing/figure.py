@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from html import escape
 
 from tpu_magic.report.render import Figure
 
@@ -60,4 +61,63 @@ def _bars_svg(counts: Sequence[int], axis: str) -> str:
         f'<g opacity=".6">{bars}</g>'
         f'<rect y="{_HEIGHT}" width="{_WIDTH}" height="1"/>'
         f'<text y="{_HEIGHT + 14}" font-size="11">{axis}</text></svg>'
+    )
+
+
+def intervals(
+    rows: Sequence[tuple[str, float, float | None, float | None]], margin: float
+) -> Figure | None:
+    """Return a plot of ratios with their intervals, and the band around one that means "same".
+
+    Parameters
+    ----------
+    rows
+        Name, ratio, and ends of the interval (None where there is none).
+    margin
+        Difference that counts as none.
+    """
+    ends = [value for _, ratio, low, high in rows for value in (ratio, low, high) if value]
+    if not ends:
+        return None
+    band = 1 / (1 + margin), 1 + margin
+    left, right = min(*ends, band[0]), max(*ends, band[1])
+    room = (right - left) * 0.05
+    left, right = left - room, right + room
+
+    def place(value: float, width: int) -> float:
+        return (value - left) / (right - left) * width
+
+    lines, marks = [], []
+    names = max(len(name) for name, *_ in rows)
+    for index, (name, ratio, low, high) in enumerate(rows):
+        cells = [
+            "░" if band[0] <= left + (cell + 0.5) / _BINS * (right - left) <= band[1] else " "
+            for cell in range(_BINS)
+        ]
+        middle = min(_BINS - 1, int(place(ratio, _BINS)))
+        y = 14 + 18 * index
+        if low is not None and high is not None:
+            ends_at = int(place(low, _BINS)), min(_BINS - 1, int(place(high, _BINS)))
+            cells[ends_at[0] : ends_at[1] + 1] = "─" * (ends_at[1] - ends_at[0] + 1)
+            start, width = place(low, _WIDTH), place(high, _WIDTH) - place(low, _WIDTH)
+            marks.append(f'<rect x="{start:.1f}" y="{y - 1}" width="{width:.1f}" height="2"/>')
+        cells[middle] = "●"
+        lines.append(f"  {name.ljust(names)}  {''.join(cells)}")
+        marks.append(f'<circle cx="{place(ratio, _WIDTH):.1f}" cy="{y}" r="4"/>')
+        marks.append(f'<text x="{_WIDTH + 8}" y="{y + 4}" font-size="11">{escape(name)}</text>')
+    height = 18 * len(rows) + 28
+    shade = (
+        f'<rect x="{place(band[0], _WIDTH):.1f}" y="4" height="{height - 24}" opacity=".15" '
+        f'width="{place(band[1], _WIDTH) - place(band[0], _WIDTH):.1f}"/>'
+        f'<rect x="{place(1, _WIDTH):.1f}" y="4" width="1" height="{height - 24}" opacity=".5"/>'
+    )
+    axis = f"{left:.3f} … {right:.3f}, shaded: the same within {margin:.0%}"
+    return Figure(
+        svg=(
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH + 160}" height="{height}" '
+            f'fill="currentColor">{shade}{"".join(marks)}'
+            f'<text y="{height - 4}" font-size="11">{axis}</text></svg>'
+        ),
+        text="\n".join([*lines, f"  {' ' * names}  {axis}"]),
+        description=f"Time ratios with their intervals: {axis}",
     )

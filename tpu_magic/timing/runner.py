@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import ceil, floor, inf, log10
 from typing import Any
 
-from tpu_magic.frameworks.base import Adapter
+from tpu_magic.frameworks.base import Adapter, Counters
 from tpu_magic.timing import stats
 from tpu_magic.timing.measurement import (
     MODES,
@@ -90,6 +90,10 @@ class Warm:
     deadline: float
 
 
+# Takes what the first call gave and what was counted during it.
+Decide = Callable[[Any, Counters], Adapter]
+
+
 @contextmanager
 def undisturbed(adapter: Adapter) -> Iterator[None]:
     """Time without garbage collection, as `timeit` does; after an error the device is idle."""
@@ -131,13 +135,16 @@ class Runner:
         wall: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.runs_total = 0
-        self._adapter = adapter
+        self.adapter = adapter
         self._start = start
         self._clock = clock
         self._wall = wall
-        self._one_by_one = is_synchronous(adapter)
 
-    def measure(self, plan: Plan) -> Measurement:
+    @property
+    def _one_by_one(self) -> bool:
+        return is_synchronous(self.adapter)
+
+    def measure(self, plan: Plan, decide: Decide | None = None) -> Measurement:
         """Make the first call, let compiling settle, and time; call it in `undisturbed`.
 
         An interrupt ends the timing with the runs that there are.
@@ -149,18 +156,21 @@ class Runner:
         Exception
             What the person's code raises, untouched but for a note that says in which call.
         """
-        warm = self.warm_up(plan)
-        return self._timed(warm, plan)
+        return self._timed(self.warm_up(plan, decide), plan)
 
-    def warm_up(self, plan: Plan) -> Warm:
-        """Run the set-up, make the first call, and call until compiling stands still."""
+    def warm_up(self, plan: Plan, decide: Decide | None = None) -> Warm:
+        """Run the set-up, make the first call, and call until compiling stands still.
+
+        What the first call gave may show that another adapter must time the code: `decide`
+        is asked, off the clock, and what it returns is the adapter from then on.
+        """
         run = self._opened()
-        before = self._adapter.counters()
-        first, arrays, size = self._first_call(run)
+        before = self.adapter.counters()
+        first, sizes = self._first_call(run, decide)
         deadline = inf if plan.time_limit is None else self._wall() + plan.time_limit
         clean, settled = self._settle(run, plan, deadline)
-        compiles = self._adapter.counters().since(before).compiles
-        return Warm(run, first, compiles, settled, clean, arrays, size, deadline)
+        compiles = self.adapter.counters().since(before).compiles
+        return Warm(run, first, compiles, settled, clean, len(sizes), sum(sizes), deadline)
 
     def way(self, warm: Warm, mode: str, plan: Plan) -> Way:
         """Return how to make the runs of a mode."""
@@ -174,11 +184,11 @@ class Runner:
             return Way(self._queued, asked or queue, call_s)
         if self._one_by_one and call_s < _SHORT_CALL_S:
             return Way(self._in_one_go, asked or self._loops(warm.run), call_s)
-        return Way(self._one_at_a_time, asked or 1, call_s, () if asked else made)
+        return Way(self._one_at_a_time, asked or 1, call_s, () if asked else warm.clean)
 
     def _timed(self, warm: Warm, plan: Plan) -> Measurement:
         series: dict[str, Series] = {}
-        timed_from, counted_from = self.runs_total, self._adapter.counters()
+        timed_from, counted_from = self.runs_total, self.adapter.counters()
         for mode in ("latency",) if self._one_by_one else MODES[plan.mode]:
             end = warm.deadline
             if plan.time_limit is not None and mode != MODES[plan.mode][-1]:
@@ -194,7 +204,7 @@ class Runner:
             compiles=warm.compiles,
             settled=warm.settled,
             series=series,
-            counted=self._adapter.counters().since(counted_from),
+            counted=self.adapter.counters().since(counted_from),
             timed_calls=self.runs_total - timed_from,
             runs_total=self.runs_total,
             output_arrays=warm.output_arrays,
@@ -205,8 +215,8 @@ class Runner:
     def _opened(self) -> Run:
         """Execute the set-up, and let the device finish with it."""
         run = self._start()
-        self._adapter.materialize(())
-        self._adapter.wait()
+        self.adapter.materialize(())
+        self.adapter.wait()
         return run
 
     def _call(self, run: Run, calls: int = 1) -> Any:
@@ -219,18 +229,24 @@ class Runner:
             _note(error, f"raised in call {self.runs_total} of the timed code")
             raise
 
-    def _first_call(self, run: Run) -> tuple[FirstCall, int, int]:
-        """Make the first call; return what it cost, and the arrays that it gave and their size."""
-        before = self._adapter.counters()
+    def _first_call(self, run: Run, decide: Decide | None) -> tuple[FirstCall, list[int]]:
+        """Make the first call; return what it cost, and the sizes of the arrays that it gave."""
+        before = self.adapter.counters()
         started = self._wall()
         outputs = self._call(run)
         self.runs_total += 1
-        self._adapter.materialize(outputs)
+        self.adapter.materialize(outputs)
         dispatched = self._wall()
-        self._adapter.wait()
+        self.adapter.wait()
         ended = self._wall()
-        counted = self._adapter.counters().since(before)
-        sizes = [getattr(array, "nbytes", 0) for array in self._adapter.arrays(outputs)]
+        counted = self.adapter.counters().since(before)
+        if decide is not None:
+            self.adapter = decide(outputs, counted)
+        sizes = [
+            getattr(array, "nbytes", 0)
+            for array in self.adapter.arrays(outputs)
+            if self.adapter.on_device(array)
+        ]
         del outputs
         next(run)
         first = FirstCall(ended - started)
@@ -245,20 +261,21 @@ class Runner:
             trace_s = max(0.0, trace_s)
             run_s = max(0.0, first.wall_s - compile_s - trace_s)
             first = FirstCall(first.wall_s, trace_s, compile_s, run_s)
-        return first, len(sizes), sum(sizes)
+        return first, sizes
 
     def _settle(self, run: Run, plan: Plan, deadline: float) -> tuple[tuple[float, ...], bool]:
         """Make calls until compiling has stopped; return the times of those without a compile."""
-        compiles = self._adapter.counters().compiles
+        compiles = self.adapter.counters().compiles
         if compiles is None and plan.loops is not None:
             return (), True  # nothing to settle, and nothing to find out
+        half_time = deadline - (plan.time_limit or 0) / 2
         clean: tuple[float, ...] = ()
         for _ in range(SETTLE_CALLS):
             elapsed = self._one_at_a_time(run, 1)
-            now = self._adapter.counters().compiles
+            now = self.adapter.counters().compiles
             clean = (*clean, elapsed) if now == compiles else ()
             compiles = now
-            if len(clean) >= _STILL_CALLS or self._wall() >= deadline:
+            if len(clean) >= _STILL_CALLS or self._wall() >= half_time:
                 break
         return clean, bool(clean)
 
@@ -283,7 +300,7 @@ class Runner:
             elapsed = self._wall() - began
             look_at = began + max(elapsed * _LOOK_GROWTH, elapsed + _FIRST_LOOK_S)
             most = (plan.repeat or _MOST_SAMPLES) - len(runs) - len(compiled)
-            compiles = self._adapter.counters().compiles
+            compiles = self.adapter.counters().compiles
             batch: list[float] = []
             try:
                 while not batch or (len(batch) < most and self._wall() < min(look_at, deadline)):
@@ -294,8 +311,8 @@ class Runner:
                 if not (runs or compiled or batch):
                     raise
                 stopped_by = "interrupt"
-                self._adapter.wait()
-            still = self._adapter.counters().compiles == compiles
+                self.adapter.wait()
+            still = self.adapter.counters().compiles == compiles
             (runs if still else compiled).extend(batch)
             stopped_by = stopped_by or self._reason(runs, len(runs) + len(compiled), plan, deadline)
         return Series(tuple(runs or compiled), way.loops, stopped_by, tuple(compiled))
@@ -316,7 +333,7 @@ class Runner:
 
     def _one_at_a_time(self, run: Run, loops: int) -> float:
         """Return the seconds of calls that are each waited for; dropping outputs is not timed."""
-        read, materialize, wait = self._clock.read, self._adapter.materialize, self._adapter.wait
+        read, materialize, wait = self._clock.read, self.adapter.materialize, self.adapter.wait
         total = 0.0
         for _ in range(loops):
             started = read()
@@ -340,13 +357,13 @@ class Runner:
 
     def _queued(self, run: Run, loops: int) -> float:
         """Return the seconds of calls that are queued one behind the other and waited for once."""
-        read, materialize = self._clock.read, self._adapter.materialize
+        read, materialize = self._clock.read, self.adapter.materialize
         started = read()
         for _ in range(loops):
             materialize(self._call(run))
             self.runs_total += 1
             next(run)
-        self._adapter.wait()
+        self.adapter.wait()
         return read() - started
 
 

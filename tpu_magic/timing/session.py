@@ -15,7 +15,7 @@ from typing import Any
 
 from tpu_magic.frameworks.base import Adapter
 from tpu_magic.timing import inputs, preserve
-from tpu_magic.timing.choose import choose, loaded_adapters
+from tpu_magic.timing.choose import Choice, choose, loaded_adapters
 from tpu_magic.timing.measurement import Clock
 from tpu_magic.timing.runner import Runner, undisturbed
 from tpu_magic.timing.statement import Statement
@@ -32,20 +32,25 @@ class Session:
     ----------
     statement
         The code.
-    adapter
-        What runs it.
     runner
         What times it.
     moved
         Inputs of which a copy was made on the device, by name.
+    choice
+        What chose the adapter, and is asked again after the first call.
     """
 
     statement: Statement
-    adapter: Adapter
     runner: Runner
     moved: tuple[str, ...]
+    choice: Choice
     _values: Mapping[str, Any]
     _before: Mapping[str, Hashable]
+
+    @property
+    def adapter(self) -> Adapter:
+        """What runs it."""
+        return self.runner.adapter
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -62,7 +67,7 @@ class Session:
 
     def changed(self) -> tuple[str, ...]:
         """Return the names whose values the code has changed in place."""
-        now = _fingerprints(self.adapter, self._values)
+        now = _fingerprints(self.choice.adapter, self._values)
         return tuple(name for name, state in self._before.items() if now[name] != state)
 
     def environment(self) -> dict[str, str]:
@@ -91,7 +96,8 @@ def prepare(
         When that device is not there, or an input cannot be brought to it.
     """
     values = statement.inputs()
-    adapter = choose(framework, device, values)
+    choice = choose(framework, device, values)
+    adapter = choice.adapter
     hosted = inputs.on_host(adapter, values)
     if include_transfer:
         make = {n: partial(inputs.to_device, adapter, value) for n, value in hosted.items()}
@@ -100,8 +106,9 @@ def prepare(
         moved = {name: inputs.to_device(adapter, value) for name, value in hosted.items()}
         start = statement.starter(replaced=moved)
     used = {**values, **moved}
+    state = _fingerprints(adapter, used)
     runner = Runner(adapter, start, clock)
-    return Session(statement, adapter, runner, tuple(moved), used, _fingerprints(adapter, used))
+    return Session(statement, runner, tuple(moved), choice, used, state)
 
 
 def _fingerprints(adapter: Adapter, values: Mapping[str, Any]) -> dict[str, Hashable]:

@@ -70,12 +70,11 @@ def _compiled(seen: Evidence) -> str:
     compiles = seen.measured.counted.compiles
     if not compiles:
         return ""
-    all_runs = [run for series in seen.measured.series.values() for run in series.compiled]
-    clean = any(series.compiled != series.runs for series in seen.measured.series.values())
-    what = "those runs are not in the figures" if clean else "the figures include compiling"
+    aside = sum(len(s.compiled) for s in seen.measured.series.values() if s.compiled != s.runs)
+    what = f"{aside} runs are left out" if aside else "the figures include compiling"
     return (
-        f"{compiles} compiles while timing, in batches of {len(all_runs)} runs: {what}; keep "
-        "shapes and Python numbers the same from call to call"
+        f"{compiles} compiles while timing: {what}; keep shapes and Python numbers the same "
+        "from call to call"
     )
 
 
@@ -101,13 +100,12 @@ def _transfer(seen: Evidence) -> str:
     if sent >= _TRANSFER_BYTES and not seen.inputs_timed:
         told.append(f"{size(sent)} to the device")
     if reads >= _TRANSFER_READS:
-        told.append(f"{reads:.3g} reads of values by the host")
+        told.append(f"host reads: {reads:.3g}")
     if not told:
         return ""
-    listed = " and ".join(told)
     return (
-        f"the timed code moves data: {listed} per call; make inputs on the device before, and "
-        "read values (.item(), .cpu(), print) after"
+        f"the timed code moves data (per call: {', '.join(told)}); make inputs on the device "
+        "before, and read values (.item(), .cpu(), print) after"
     )
 
 
