@@ -1,0 +1,1 @@
+"""What results are and how they look: no framework is known here."""

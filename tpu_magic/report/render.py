@@ -87,10 +87,8 @@ def html(view: View) -> str:
 def _text_table(table: Table) -> str:
     rows = [table.header, *table.rows] if any(table.header) else list(table.rows)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    padded = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows)
+    lines = [f"  {'  '.join(cells)}".rstrip() for cells in padded]
     return "\n".join([f"  {table.caption}", *lines] if table.caption else lines)
 
 
@@ -126,7 +124,7 @@ def seconds(value: float | None) -> str:
     return f"{_significant(value * factor)} {unit}"
 
 
-def size(value: int | float | None) -> str:
+def size(value: float | None) -> str:
     """Return a number of bytes with a binary unit: `15.7 GiB`, `512 B`."""
     if value is None:
         return "not measured"

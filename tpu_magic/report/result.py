@@ -81,7 +81,9 @@ class Result:
         return render.text(self.view())
 
     def _repr_mimebundle_(
-        self, include: Any = None, exclude: Any = None  # noqa: ARG002
+        self,
+        include: Any = None,
+        exclude: Any = None,
     ) -> dict[str, Any]:
         view = self.view()
         return {
@@ -90,7 +92,7 @@ class Result:
             self.mime_type(): self.to_dict(),
         }
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))
 
 
