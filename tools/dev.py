@@ -37,7 +37,9 @@ def python_of(name: str, interpreter: str) -> Path:
     pins, _ = ENVIRONMENTS[name]
     version = subprocess.run(
         [interpreter, "-c", "import sys; print(sys.version)"],
-        capture_output=True, text=True, check=True,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     key = hashlib.sha256(pins.read_bytes() + version.encode()).hexdigest()[:12]
     folder = cache_folder() / f"{name}-{key}"
@@ -95,9 +97,8 @@ def test(python: Path, arguments: list[str]) -> int:
         environment["TPU_MAGIC_COLAB_PYTHON"] = str(python_of("colab", other))
     if arguments:
         return run(python, "-m", "pytest", *arguments, **environment)
-    failed = run(
-        python, "-m", "pytest", "--cov", "--cov-config=pyproject.toml", "--cov-report=", **environment
-    )
+    coverage = ("--cov", "--cov-config=pyproject.toml", "--cov-report=")
+    failed = run(python, "-m", "pytest", *coverage, **environment)
     return failed or run(python, "-m", "coverage", "report")
 
 
