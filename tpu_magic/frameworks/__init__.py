@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 from functools import cache
+from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
-from tpu_magic.frameworks.base import Adapter
+if TYPE_CHECKING:
+    from tpu_magic.frameworks.base import Adapter
 
 # name: (module, class). An adapter's module is the only place that imports its framework.
 REGISTRY = {
