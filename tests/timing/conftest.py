@@ -1,11 +1,9 @@
-"""A device that exists only as arithmetic on a clock, and a shell."""
+"""A device that exists only as arithmetic on a clock."""
 
 import itertools
 from types import SimpleNamespace
 
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
-from traitlets.config import Config
 
 from tpu_magic.frameworks.base import Counters, DeviceInfo
 from tpu_magic.timing.measurement import Clock
@@ -151,24 +149,6 @@ def repeated():
         return start
 
     return starter
-
-
-@pytest.fixture(scope="session")
-def _session_shell():
-    config = Config({"HistoryManager": {"enabled": False}})
-    InteractiveShell.clear_instance()
-    return InteractiveShell.instance(config=config)
-
-
-@pytest.fixture
-def shell(_session_shell):
-    """Return the session's shell with an empty namespace."""
-    before = dict(_session_shell.user_ns)
-    transformers = list(_session_shell.ast_transformers)
-    yield _session_shell
-    _session_shell.user_ns.clear()
-    _session_shell.user_ns.update(before)
-    _session_shell.ast_transformers[:] = transformers
 
 
 @pytest.fixture

@@ -7,13 +7,6 @@ from types import ModuleType
 
 import pytest
 from IPython.core.error import UsageError
-from IPython.core.magic import (
-    Magics,
-    line_cell_magic,
-    magics_class,
-    needs_local_scope,
-    no_var_expand,
-)
 
 from tpu_magic import frameworks
 from tpu_magic.frameworks.plain import PlainPython
@@ -23,27 +16,6 @@ from tpu_magic.timing import options as timing_options
 from tpu_magic.timing.command import run_timeit
 from tpu_magic.timing.options import TIMEIT, TimeitOptions
 from tpu_magic.timing.result import TimingResult
-
-
-@magics_class
-class _Magics(Magics):
-    @no_var_expand
-    @line_cell_magic
-    @needs_local_scope
-    def tpu_timeit(self, line, cell=None, local_ns=None):
-        return run_timeit(self.shell, line, cell, local_ns)
-
-
-@pytest.fixture
-def timeit_shell(shell):
-    shell.register_magics(_Magics)
-    return shell
-
-
-def run_cell(shell, cell):
-    result = shell.run_cell(cell, store_history=False)
-    result.raise_error()
-    return result.result
 
 
 @pytest.fixture
@@ -134,31 +106,31 @@ def test_help_names_every_option_and_its_default(shell, capsys):
         ("'a\\tb'", "a\tb"),
     ],
 )
-def test_code_stays_byte_for_byte(timeit_shell, code, value):
+def test_code_stays_byte_for_byte(shell, code, value):
     seen = []
-    timeit_shell.user_ns.update(x=3, n=5, keep=seen.append)
-    result = run_cell(timeit_shell, f"%tpu_timeit -n 1 -r 1 -q -o keep({code})")
+    shell.user_ns.update(x=3, n=5, keep=seen.append)
+    result = shell.run(f"%tpu_timeit -n 1 -r 1 -q -o keep({code})")
     assert result.statement == f"keep({code})"
     assert set(seen) == {value}
 
 
 @pytest.mark.parametrize("line", ["-x", "-1", "-- -n", "x -n1"])
-def test_code_that_looks_like_an_option_is_code(timeit_shell, line):
-    timeit_shell.user_ns.update(x=3, n=5, n1=4)
-    result = run_cell(timeit_shell, f"%tpu_timeit -n1 -r1 -q -o {line}")
+def test_code_that_looks_like_an_option_is_code(shell, line):
+    shell.user_ns.update(x=3, n=5, n1=4)
+    result = shell.run(f"%tpu_timeit -n1 -r1 -q -o {line}")
     assert result.statement == line.removeprefix("-- ")
 
 
 # Parity with %timeit
 
 
-def test_quiet_without_o_shows_and_returns_nothing(timeit_shell, capsys):
-    assert run_cell(timeit_shell, "%tpu_timeit -n1 -r1 -q 1 + 1") is None
+def test_quiet_without_o_shows_and_returns_nothing(shell, capsys):
+    assert shell.run("%tpu_timeit -n1 -r1 -q 1 + 1") is None
     assert capsys.readouterr().out == ""
 
 
-def test_o_returns_the_result_and_shows_it(timeit_shell, capsys):
-    result = run_cell(timeit_shell, "r = %tpu_timeit -n 2 -r 3 -o 1 + 1\nr")
+def test_o_returns_the_result_and_shows_it(shell, capsys):
+    result = shell.run("r = %tpu_timeit -n 2 -r 3 -o 1 + 1\nr")
     assert isinstance(result, TimingResult)
     assert "per call" in capsys.readouterr().out
     assert (result.loops, result.repeat, len(result.all_runs)) == (2, 3, 3)
@@ -168,57 +140,57 @@ def test_o_returns_the_result_and_shows_it(timeit_shell, capsys):
     assert result.stopped_by == "runs"
 
 
-def test_v_keeps_the_result_under_a_name(timeit_shell):
-    assert run_cell(timeit_shell, "%tpu_timeit -n1 -r1 -q -v kept 1 + 1") is None
-    assert isinstance(timeit_shell.user_ns["kept"], TimingResult)
+def test_v_keeps_the_result_under_a_name(shell):
+    assert shell.run("%tpu_timeit -n1 -r1 -q -v kept 1 + 1") is None
+    assert isinstance(shell.user_ns["kept"], TimingResult)
 
 
-def test_p_sets_the_digits(timeit_shell, capsys):
-    result = run_cell(timeit_shell, "%tpu_timeit -n1 -r1 -q -o -p 6 sum(range(1000))")
+def test_p_sets_the_digits(shell, capsys):
+    result = shell.run("%tpu_timeit -n1 -r1 -q -o -p 6 sum(range(1000))")
     digits = str(result).split()[0].replace(".", "").lstrip("0")
     assert len(digits) == 6
 
 
 @pytest.mark.parametrize("option", ["-t", "-c"])
-def test_the_clock_can_be_chosen(timeit_shell, option):
-    result = run_cell(timeit_shell, f"%tpu_timeit {option} -n 1 -r 2 -q -o sum(range(1000))")
+def test_the_clock_can_be_chosen(shell, option):
+    result = shell.run(f"%tpu_timeit {option} -n 1 -r 2 -q -o sum(range(1000))")
     assert all(run >= 0 for run in result.all_runs)
 
 
-def test_processor_time_does_not_see_sleep(timeit_shell):
+def test_processor_time_does_not_see_sleep(shell):
     line = "%tpu_timeit -c -n 1 -r 1 -q -o __import__('time').sleep(0.2)"
-    assert run_cell(timeit_shell, line).median < 0.1
+    assert shell.run(line).median < 0.1
 
 
-def test_the_first_line_of_a_cell_is_set_up(timeit_shell):
-    result = run_cell(timeit_shell, "%%tpu_timeit -n1 -r2 -q -o a = [3, 1, 2]\na.sort()\na[0]\n")
+def test_the_first_line_of_a_cell_is_set_up(shell):
+    result = shell.run("%%tpu_timeit -n1 -r2 -q -o a = [3, 1, 2]\na.sort()\na[0]\n")
     assert result.statement == "a.sort() …"
-    assert "a" not in timeit_shell.user_ns
+    assert "a" not in shell.user_ns
 
 
-def test_set_up_runs_before_each_run_when_loops_are_given(timeit_shell):
-    timeit_shell.user_ns["log"] = []
-    run_cell(timeit_shell, "%%tpu_timeit -n 2 -r 3 -q log.append('s')\nlog.append('c')\n")
+def test_set_up_runs_before_each_run_when_loops_are_given(shell):
+    shell.user_ns["log"] = []
+    shell.run("%%tpu_timeit -n 2 -r 3 -q log.append('s')\nlog.append('c')\n")
     # One first call, then three runs of two.
-    assert "".join(timeit_shell.user_ns["log"]) == "sc" + "scc" * 3
+    assert "".join(shell.user_ns["log"]) == "sc" + "scc" * 3
 
 
-def test_locals_of_a_function_are_seen(timeit_shell):
+def test_locals_of_a_function_are_seen(shell):
     cell = (
         "def f(value):\n"
         "    return get_ipython().run_line_magic('tpu_timeit', '-n1 -r1 -q -o value + 1')\n"
         "f(41)\n"
     )
-    result = run_cell(timeit_shell, cell)
+    result = shell.run(cell)
     assert result.repeat == 1
-    assert "value" not in timeit_shell.user_ns
+    assert "value" not in shell.user_ns
 
 
-def test_the_persons_error_is_theirs(timeit_shell):
-    timeit_shell.user_ns["calls"] = itertools.count(1).__next__
+def test_the_persons_error_is_theirs(shell):
+    shell.user_ns["calls"] = itertools.count(1).__next__
     cell = "%%tpu_timeit -q\nk = calls()\nif k == 7:\n    raise LookupError('seven')\n"
     with pytest.raises(LookupError, match="seven") as caught:
-        run_cell(timeit_shell, cell)
+        shell.run(cell)
     trace = caught.value.__traceback__
     while trace.tb_next:
         trace = trace.tb_next
@@ -230,10 +202,10 @@ def test_the_persons_error_is_theirs(timeit_shell):
 # P37: how often the code ran
 
 
-def test_it_says_how_often_the_code_ran(timeit_shell, capsys):
-    timeit_shell.user_ns["steps"] = []
-    result = run_cell(timeit_shell, "%tpu_timeit -o steps.append(1)")
-    assert result.runs_total == len(timeit_shell.user_ns["steps"])
+def test_it_says_how_often_the_code_ran(shell, capsys):
+    shell.user_ns["steps"] = []
+    result = shell.run("%tpu_timeit -o steps.append(1)")
+    assert result.runs_total == len(shell.user_ns["steps"])
     assert f"{result.runs_total:,} times" in capsys.readouterr().out
 
 

@@ -156,14 +156,14 @@ def test_ipython_syntax_works(shell):
     assert call(run) == [2]
 
 
-def test_ast_transforms_apply(shell):
+def test_ast_transforms_apply(shell, monkeypatch):
     class Double(ast.NodeTransformer):
         def visit_Constant(self, node):
             if isinstance(node.value, int):
                 return ast.copy_location(ast.Constant(node.value * 2), node)
             return node
 
-    shell.ast_transformers.append(Double())
+    monkeypatch.setattr(shell, "ast_transformers", [*shell.ast_transformers, Double()])
     assert call(run_of(shell, "a + 4", "a = 3")) == [14]
 
 

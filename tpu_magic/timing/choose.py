@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from tpu_magic.frameworks.base import Adapter, Counters
 from tpu_magic.timing.runner import is_synchronous
 
 _DEPTH = 3  # functions that call functions
-_PACKAGES = {"tf": "tensorflow"}  # where an adapter is not named as its package
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Choice:
         used = not is_synchronous(chosen) and (counted.executions or _holds(chosen, outputs))
         if self.settled or used:
             return chosen
-        running = [adapter for adapter in loaded_adapters() if adapter.connected()]
+        running = frameworks.running()
         for adapter in running:
             if not is_synchronous(adapter):
                 adapter.connect()
@@ -77,7 +75,7 @@ def choose(framework: str, device: str, inputs: Mapping[str, Any]) -> Choice:
         name = eager if device == "cpu" and eager in frameworks.REGISTRY else framework
         choice = Choice(frameworks.adapter(name), settled=True)
     else:
-        running = [a for a in loaded_adapters() if a.connected()]
+        running = frameworks.running()
         if device == "cpu":
             running = [adapter for adapter in running if is_synchronous(adapter)]
         values = [value for each in inputs.values() for value in _reached(each, _DEPTH)]
@@ -98,16 +96,6 @@ def _finds(adapter: Adapter, value: Any) -> bool:
 
 def _holds(adapter: Adapter, outputs: Any) -> bool:
     return any(adapter.on_device(array) for array in adapter.arrays(outputs))
-
-
-def loaded_adapters() -> list[Adapter]:
-    """Return the adapters whose framework is loaded in this process."""
-    return [frameworks.adapter(name) for name in frameworks.REGISTRY if _loaded(name)]
-
-
-def _loaded(name: str) -> bool:
-    root = name.partition("-")[0]
-    return _PACKAGES.get(root, root) in sys.modules
 
 
 def _reached(value: Any, depth: int) -> Iterator[Any]:

@@ -12,8 +12,8 @@ from tpu_magic.report.result import Result
 from tpu_magic.timing import figure, stats
 from tpu_magic.timing.result import Suspicion, duration
 
-# Turns the times of two candidates into the interval of their ratio.
-Ratio = Callable[[Sequence[float], Sequence[float]], "stats.Interval | None"]
+# Turns the times of two candidates into their ratio.
+RatioOf = Callable[[Sequence[float], Sequence[float]], stats.Ratio]
 
 
 @dataclass(frozen=True)
@@ -149,22 +149,23 @@ class CompareResult(Result):
         return lines
 
 
-def pairs_of(candidates: Sequence[Candidate], ratio: Ratio) -> list[Pair]:
+def pairs_of(candidates: Sequence[Candidate], ratio: RatioOf) -> list[Pair]:
     """Return the verdict for every two candidates."""
     return [pair_of(base, other, ratio) for base, other in itertools.combinations(candidates, 2)]
 
 
-def pair_of(base: Candidate, other: Candidate, ratio: Ratio) -> Pair:
+def pair_of(base: Candidate, other: Candidate, ratio: RatioOf) -> Pair:
     """Return the verdict for two candidates."""
     found = ratio(base.times, other.times)
+    interval = found.interval
     return Pair(
         base=base.name,
         other=other.name,
-        ratio=other.median / base.median,
-        low=found.low if found else None,
-        high=found.high if found else None,
-        confidence=found.confidence if found else None,
-        verdict=stats.verdict(found),
+        ratio=found.value,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        confidence=interval.confidence if interval else None,
+        verdict=found.verdict(),
     )
 
 

@@ -13,9 +13,10 @@ from functools import cache, partial
 from types import TracebackType
 from typing import Any
 
+from tpu_magic import frameworks
 from tpu_magic.frameworks.base import Adapter
 from tpu_magic.timing import inputs, preserve
-from tpu_magic.timing.choose import Choice, choose, loaded_adapters
+from tpu_magic.timing.choose import Choice, choose
 from tpu_magic.timing.measurement import Clock
 from tpu_magic.timing.runner import Runner, undisturbed
 from tpu_magic.timing.statement import Statement
@@ -58,7 +59,7 @@ class Session:
 
         An error of the person's code passes, without our frames in its traceback.
         """
-        with preserve.random_state(*loaded_adapters()), undisturbed(self.adapter):
+        with preserve.random_state(*frameworks.running()), undisturbed(self.adapter):
             try:
                 yield
             except Exception as error:  # noqa: BLE001 - it goes on

@@ -223,50 +223,57 @@ def drift(samples: Sequence[float], confidence: float = 0.99) -> float | None:
     return statistics.median(last) / statistics.median(first) - 1
 
 
-def verdict(ratio: Interval | None, margin: float = MARGIN) -> str:
-    """Say what an interval of time ratios (the other's time over the one's) means.
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of times, the other's over the base's, and its interval (None: too few samples)."""
 
-    Three-way equivalence testing: a difference smaller than `margin` is none that matters,
-    so that `same` can be said, and a verdict needs the whole interval on one side
-    (Wellek, Testing Statistical Hypotheses of Equivalence and Noninferiority, chapter 1).
+    value: float
+    interval: Interval | None
 
-    Returns
-    -------
-    str
-        `faster` or `slower` (the other), `same`, or `cannot tell`.
-    """
-    if ratio is None:
-        return "cannot tell"
-    low, high = 1 / (1 + margin), 1 + margin
-    if ratio.high < low:
-        return "faster"
-    if ratio.low > high:
-        return "slower"
-    return "same" if low <= ratio.low and ratio.high <= high else "cannot tell"
+    def verdict(self, margin: float = MARGIN) -> str:
+        """Say what the ratio means.
+
+        Three-way equivalence testing: a difference smaller than `margin` is none that matters,
+        so that `same` can be said, and a verdict needs the whole interval on one side
+        (Wellek, Testing Statistical Hypotheses of Equivalence and Noninferiority, chapter 1).
+
+        Returns
+        -------
+        str
+            `faster` or `slower` (the other), `same`, or `cannot tell`.
+        """
+        if self.interval is None:
+            return "cannot tell"
+        low, high = 1 / (1 + margin), 1 + margin
+        if self.interval.high < low:
+            return "faster"
+        if self.interval.low > high:
+            return "slower"
+        return "same" if low <= self.interval.low and self.interval.high <= high else "cannot tell"
 
 
 def paired_ratio(
     base: Sequence[float], other: Sequence[float], confidence: float = VERDICT_CONFIDENCE
-) -> Interval | None:
-    """Return an interval of the median of other / base, sample by sample.
+) -> Ratio:
+    """Return the median of other / base, sample by sample.
 
     For samples that were taken in turns: what slows the machine for a while slows both, and
     is gone from their ratio.
     """
     ratios = [b / a for a, b in zip(base, other, strict=True)]
-    return median_interval(ratios, confidence)
+    return Ratio(statistics.median(ratios), median_interval(ratios, confidence))
 
 
 def unpaired_ratio(
     base: Sequence[float], other: Sequence[float], confidence: float = VERDICT_CONFIDENCE
-) -> Interval | None:
-    """Return an interval of the ratio of two sets of independent samples.
+) -> Ratio:
+    """Return the ratio of two sets of independent samples.
 
-    The Hodges-Lehmann interval that belongs to the Wilcoxon-Mann-Whitney test, on ratios:
-    its ends are the k-th smallest and k-th largest of all ratios of one to one, k from the
-    exact distribution of the rank sum (Hollander, Wolfe and Chicken, Nonparametric Statistical
-    Methods, 3rd edition, section 4.3). None when so few samples cannot reach the confidence
-    (below five and five for 99 %).
+    The Hodges-Lehmann estimate and the interval that belongs to the Wilcoxon-Mann-Whitney
+    test, on ratios: the median of all ratios of one to one, and their k-th smallest and k-th
+    largest, k from the exact distribution of the rank sum (Hollander, Wolfe and Chicken,
+    Nonparametric Statistical Methods, 3rd edition, sections 4.2 and 4.3). There is no interval
+    when so few samples cannot reach the confidence (below five and five for 99 %).
     """
     ratios = sorted(b / a for a in base for b in other)
     counts = _rank_sum_counts(len(base), len(other))
@@ -274,9 +281,8 @@ def unpaired_ratio(
     while (reached := 1 - 2 * (below + counts[rank]) / total) >= confidence:
         below += counts[rank]
         rank, coverage = rank + 1, reached
-    if not rank:
-        return None
-    return Interval(ratios[rank - 1], ratios[-rank], coverage)
+    interval = Interval(ratios[rank - 1], ratios[-rank], coverage) if rank else None
+    return Ratio(statistics.median(ratios), interval)
 
 
 def _rank_sum_counts(n: int, m: int) -> list[int]:

@@ -110,7 +110,7 @@ def _round(contenders: Sequence[Contender], *, backward: bool) -> list[tuple[flo
 def _narrow(blocks: Sequence[Sequence[tuple[float, float]]]) -> bool:
     times = [[sum(pair) / 2 for pair in candidate] for candidate in blocks]
     for base, other in itertools.combinations(times, 2):
-        found = stats.paired_ratio(base, other)
+        found = stats.paired_ratio(base, other).interval
         if found is None or (found.high - found.low) / 2 > PRECISION_GOAL:
             return False
     return True
