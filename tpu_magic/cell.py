@@ -8,33 +8,41 @@ itself runs the cell, so values, `await`, inner magics, tracebacks and interrupt
 from __future__ import annotations
 
 import ast
-import contextlib
-import ctypes
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
+from IPython.utils.text import DollarFormatter
 
-from tpu_magic import cell_source, options
-from tpu_magic.frameworks import adapter as adapter_named
-from tpu_magic.frameworks import choose
-from tpu_magic.report.cell_report import CellReport, assemble
+from tpu_magic import cell_needs, cell_source, frameworks, interrupts, live, options
+from tpu_magic.cell_calls import raising, returning
+from tpu_magic.cell_meter import Meter
+from tpu_magic.cell_runs import Run, Runs
+from tpu_magic.report.cell_report import CellReport
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from tpu_magic.frameworks.base import Adapter, CellSession, Counters
+    from tpu_magic.frameworks.base import Adapter, CellSession
+    from tpu_magic.stale import StaleWatch
 
-TIMER_ABOVE = (
-    "%%timeit above %%tpu_run would begin the cell many times; use %%tpu_timeit instead"
-)
+TIMER_ABOVE = "%%timeit above %%tpu_run would begin the cell many times; use %%tpu_timeit instead"
 OTHER_THREAD = "another %%tpu_run cell is running in this kernel; wait for it to end"
+FORKED = (
+    "this process was forked from a kernel that had started the device, which does not work in "
+    "it: restart the kernel and launch processes first, or use one process for all devices"
+)
+NOT_REPEATED = (
+    "--repeat works in a %%tpu_run line that says so itself, not through a {name}, under "
+    "%%prun, or with %tpu_run on"
+)
+NO_PROFILE = "--profile is not there yet for {name}"
 
 parser = options.Parser(
     cell_source.MAGIC,
@@ -48,67 +56,78 @@ parser = options.Parser(
 
 
 @dataclass
-class _Run:
-    """One run of a cell by IPython, from pre_execute on; silent runs have no info."""
-
-    info: Any = None
-
-
-@dataclass
 class _Active:
     """The cell that is on the device now."""
 
-    run: _Run | None
-    thread: int
+    run: Run | None
     options: options.RunOptions
-    adapter: Adapter
-    context: AbstractContextManager[CellSession]
     session: CellSession
-    started: float
-    before: Counters
+    undo: ExitStack
+    meter: Meter
     automatic: bool
-    connect_s: float
-    ended: float | None = None
-    counted: Counters | None = None
+    runs_left: int
+    line: live.LiveLine | None = None
+    thread: int = field(default_factory=threading.get_ident)
+    process: int = field(default_factory=os.getpid)
 
+    def is_silent(self) -> bool:
+        """Say whether nothing of the cell is shown."""
+        return self.run is not None and self.run.is_silent
 
-class _Runs(threading.local):
-    """The cells that IPython is running on a thread, the innermost last."""
-
-    def __init__(self) -> None:
-        self.stack: list[_Run] = []
+    def is_here(self) -> bool:
+        """Say whether the caller belongs to this cell: its thread, and no forked child."""
+        return self.thread == threading.get_ident() and self.process == os.getpid()
 
 
 @dataclass(repr=False)
 class CellEngine:
-    """The engine of one shell; `shell.tpu_cell` while the extension is loaded."""
+    """The engine of one shell; `shell.tpu_cell` while the extension is loaded.
+
+    Attributes
+    ----------
+    shell
+        The shell whose cells it runs.
+    show
+        Shows a report.
+    live
+        Says whether a long cell tells how it is going.
+    automatic
+        The options of `%tpu_run on`; None while it is off.
+    last_report
+        The report of the last cell that had one.
+    """
 
     shell: InteractiveShell
     show: Callable[[CellReport], None]
+    live: Callable[[], bool] = bool
     clock: Callable[[], float] = time.perf_counter
     automatic: str | None = None
     last_report: CellReport | None = None
     _active: _Active | None = None
-    _runs: _Runs = field(default_factory=_Runs)
+    _runs: Runs = field(default_factory=Runs)
+    _stale: StaleWatch | None = None
+    _running: set[str] = field(default_factory=set)
 
     def register(self) -> None:
-        """Hook the engine into the shell."""
+        """Put the engine into the shell."""
         self.shell.tpu_cell = self  # type: ignore[attr-defined]
         self.shell.input_transformers_cleanup.append(cell_source.rewrite_text)
-        self.shell.ast_transformers.append(self)
+        ast_transformers: list[Any] = self.shell.ast_transformers
+        ast_transformers.append(self)
         for event, callback in self._callbacks():
             self.shell.events.register(event, callback)
 
     def unregister(self) -> None:
         """Take the engine out of the shell."""
-        self._leave()
+        self._leave(None)
         for event, callback in self._callbacks():
-            with contextlib.suppress(ValueError):
+            with suppress(ValueError):
                 self.shell.events.unregister(event, callback)
-        for transformers, ours in (
+        pairs: tuple[tuple[list[Any], Any], ...] = (
             (self.shell.input_transformers_cleanup, cell_source.rewrite_text),
             (self.shell.ast_transformers, self),
-        ):
+        )
+        for transformers, ours in pairs:
             if ours in transformers:
                 transformers.remove(ours)
         if getattr(self.shell, "tpu_cell", None) is self:
@@ -123,83 +142,94 @@ class CellEngine:
         ]
 
     # --- what the cell's own code calls ---------------------------------------------------
+    # Each returns a callable made of C functions, which the cell calls: what is raised has
+    # the cell's own frame as the last one of its traceback, and none of ours.
 
-    def begin(self, line: str, problem: str = "", *, automatic: bool = False) -> None:
+    def begin(
+        self, line: str, problem: str = "", *, automatic: bool = False, repeated: bool = False
+    ) -> Callable[[], Any]:
         """Begin a cell: parse its options, connect, and enter the adapter.
 
-        Raises
-        ------
-        UsageError
-            For a mistake in the line, a framework that cannot be used here, or a place
-            where the magic cannot stand. The cell does not run then.
+        The callable raises `UsageError` for a mistake in the line, a framework that cannot be
+        used here, or a place where the magic cannot stand. The cell does not run then.
         """
-        __tracebackhide__ = True
-        started = self.clock()
-        if problem:
-            raise UsageError(problem)
-        if sys._getframe(1).f_code.co_filename == "<magic-timeit>":  # noqa: SLF001
-            raise UsageError(TIMER_ABOVE)
-        chosen = self.parse(line)
-        if self._active is not None:
-            if self._active.thread != threading.get_ident():
-                raise UsageError(OTHER_THREAD)
-            return  # a %%tpu_run inside a %%tpu_run is part of it
-        adapter = self._choose(chosen.framework, required=not automatic)
-        if adapter is None:
-            return
-        adapter.connect(require_tpu=chosen.require_tpu, devices=chosen.devices)
-        connected = self.clock()
-        before = adapter.counters()
-        context = adapter.cell(chosen, self.shell.user_ns)
-        session = context.__enter__()
-        runs = self._runs.stack
-        self._active = _Active(
-            run=runs[-1] if runs else None,
-            thread=threading.get_ident(),
-            options=chosen,
-            adapter=adapter,
-            context=context,
-            session=session,
-            started=started,
-            before=before,
-            automatic=automatic,
-            connect_s=connected - started,
-        )
+        try:
+            if problem:
+                raise UsageError(problem)  # noqa: TRY301 - raised in the cell, below
+            if sys._getframe(1).f_code.co_filename == "<magic-timeit>":  # noqa: SLF001
+                raise UsageError(TIMER_ABOVE)  # noqa: TRY301
+            self._begin(self.parse(line), automatic=automatic, repeated=repeated)
+        except BaseException as error:  # noqa: BLE001 - raised again, without our frames
+            return raising(error)
+        return returning(None)
 
     def end(self, *value: Any) -> Callable[[], Any]:
-        """Wait until the device is done with the cell; return what gives the value back.
+        """Wait until the device is done with the cell; the callable gives the value back.
 
-        The callable is made of C functions: when the device reports an error only now, the
-        cell's own frame is the last one in the traceback.
+        It raises what the device reports only now.
         """
         active = self._active
-        if active is not None and active.thread == threading.get_ident():
+        if active is not None and active.is_here():
             try:
                 active.session.finish()
+                if active.options.repeat > 1:
+                    active.meter.lap()
+                else:
+                    active.meter.stop()
             except BaseException as error:  # noqa: BLE001 - raised again, without our frames
-                return partial(_raise_in_c, type(error), error.with_traceback(None))
-            finally:
-                active.ended = self.clock()
-            active.counted = active.adapter.counters()
-        return partial((value or (None,)).__getitem__, 0)
+                active.meter.stop()
+                return raising(error)
+        return returning(*value or (None,))
+
+    def again(self) -> bool:
+        """Say whether a repeated cell has another run before its last."""
+        active = self._active
+        if active is None or active.runs_left <= 1:
+            return False
+        active.runs_left -= 1
+        return True
 
     def show_help(self) -> None:
         """Print the help of `%%tpu_run`."""
         print(parser.format_help())  # noqa: T201 - this is the person's output
 
     def parse(self, line: str) -> options.RunOptions:
-        """Parse the magic's line; `{name}` and `$name` are expanded as IPython does."""
-        expanded = self.shell.var_expand(line, depth=1)
-        return parser.parse_as(options.RunOptions, options.split_words(expanded))
+        """Parse the magic's line; `{name}` and `$name` are expanded as IPython does.
+
+        Raises
+        ------
+        UsageError
+            For an unknown option or a bad value.
+        """
+        if "{" in line or "$" in line:
+            with suppress(Exception):  # an unknown name stays as it is
+                line = DollarFormatter().vformat(line, args=[], kwargs=dict(self.shell.user_ns))
+        try:
+            return parser.parse_as(options.RunOptions, options.split_words(line))
+        except options.Help as text:
+            raise UsageError(str(text)) from None
+
+    def switch_on(self, line: str) -> None:
+        """Run every later cell with these options.
+
+        Raises
+        ------
+        UsageError
+            For options that are wrong, or make no sense for every cell.
+        """
+        if self.parse(line).repeat > 1:
+            raise UsageError(NOT_REPEATED)
+        self.automatic = line
 
     def run_body(self, line: str, body: str) -> Any:
         """Run a cell given as text (`run_cell_magic`), and return its value."""
-        tree = self.shell.compile.ast_parse(
-            self.shell.transform_cell(f"{cell_source.MAGIC} {line}\n{body}")
-        )
-        tree = self.shell.transform_ast(tree)
+        __tracebackhide__ = True
+        raw = f"{cell_source.MAGIC} {line}\n{body}"
+        code = self.shell.transform_cell(raw)
+        name = self.shell.compile.cache(code, self.shell.execution_count, raw_code=raw)
+        tree = self.shell.transform_ast(self.shell.compile.ast_parse(code, name))
         *statements, last = tree.body
-        outer, name = self._active, "<tpu_run>"
+        outer = self._active
         try:
             for node in statements:
                 exec(compile(ast.Module([node], []), name, "exec"), self.shell.user_ns)  # noqa: S102
@@ -208,8 +238,8 @@ class CellEngine:
             exec(compile(ast.Module([last], []), name, "exec"), self.shell.user_ns)  # noqa: S102
             return None
         finally:
-            if outer is None and not self._runs.stack:
-                self._leave()
+            if outer is None and not self._runs:
+                self._leave(None)
 
     # --- what IPython calls -----------------------------------------------------------------
 
@@ -217,99 +247,146 @@ class CellEngine:
         """Transform a cell's tree (IPython's interface for AST transformers). Never raises."""
         if not isinstance(tree, ast.Module) or not tree.body:
             return tree
-        begins = cell_source.has_begin(tree)
-        if not begins and self.automatic is not None and self._active is None:
+        arguments = cell_source.begin_arguments(tree)
+        inside = self._active is not None and self._active.is_here()
+        if arguments is None and self.automatic is not None and not inside:
+            if cell_needs.is_inert(tree):
+                return tree
             cell_source.add_begin(tree, self.automatic)
-            begins = True
-        if begins:
-            cell_source.add_end(tree, self.shell.ast_node_interactivity)
+        elif arguments is None and not inside:
+            return tree
+        elif arguments is not None and "--repeat" in arguments:
+            cell_source.add_repeat(tree)
+        # Also for what an inner magic runs, so that `%time` in the cell tells the truth.
+        cell_source.add_end(tree, self.shell.ast_node_interactivity)
         return tree
 
     def _pre_execute(self) -> None:
-        self._runs.stack.append(_Run())
+        if not self._runs and self._active is not None and self._active.is_here():
+            self._leave(None)  # begun outside of any cell of IPython's, and never left
+        self._runs.push()
 
     def _pre_run_cell(self, info: Any = None) -> None:
-        if self._runs.stack:
-            self._runs.stack[-1].info = info
+        self._runs.name(info)
 
     def _post_execute(self) -> None:
-        # Only silent runs have no info; for the others `post_run_cell` follows.
-        if self._runs.stack and self._runs.stack[-1].info is None:
-            self._leave_run(self._runs.stack.pop())
+        self._leave_run(self._runs.pop_silent(), None)
 
     def _post_run_cell(self, result: Any = None) -> None:
-        # Also called for cells that IPython never began (empty ones): match by the info.
-        stack = self._runs.stack
-        if stack and result is not None and stack[-1].info is result.info:
-            self._leave_run(stack.pop())
+        self._leave_run(self._runs.pop(result), result)
+        self._look_after(result)
 
-    def _leave_run(self, run: _Run) -> None:
-        if self._active is not None and self._active.run is run:
-            self._leave()
+    def _leave_run(self, run: Run | None, result: Any) -> None:
+        if run is not None and self._active is not None and self._active.run is run:
+            self._leave(result)
 
-    # --- leaving ----------------------------------------------------------------------------
+    def _look_after(self, result: Any) -> None:
+        """Help with an error that moved objects caused; note who started a runtime."""
+        running = frameworks.running()
+        for adapter in running:
+            if adapter.name not in self._running:
+                self._running.add(adapter.name)
+                if (note := getattr(adapter, "note_started", None)) is not None:
+                    note(getattr(result, "execution_count", None))
+        error = getattr(result, "error_in_exec", None)
+        if not isinstance(error, Exception) or isinstance(error, UsageError):
+            return
+        for adapter in running:
+            with suppress(Exception):  # help must not be one more error
+                if (hint := adapter.explain(error, self.shell.user_ns)) is not None:
+                    print(hint)  # noqa: T201 - beside IPython's traceback
+                    return
 
-    def _leave(self) -> None:
+    # --- entering and leaving -----------------------------------------------------------------
+
+    def _begin(self, chosen: options.RunOptions, *, automatic: bool, repeated: bool) -> None:
+        active = self._active
+        if active is not None:
+            if active.is_here():
+                return  # a %%tpu_run inside a %%tpu_run is part of it
+            if automatic:
+                return
+            raise UsageError(OTHER_THREAD if active.process == os.getpid() else FORKED)
+        if chosen.repeat > 1 and not repeated:
+            raise UsageError(NOT_REPEATED)
+        adapter = cell_needs.adapter_for(
+            chosen.framework, self._runs.code(), self.shell.user_ns, required=not automatic
+        )
+        if adapter is None:
+            return
+        if (problem := self._stale_problem()) is not None:
+            raise UsageError(problem)
+        started = self.clock()
+        adapter.connect(require_tpu=chosen.require_tpu, devices=chosen.devices)
+        self._running.add(adapter.name)
+        self._enter(adapter, chosen, started, automatic=automatic)
+
+    def _enter(
+        self, adapter: Adapter, chosen: options.RunOptions, started: float, *, automatic: bool
+    ) -> None:
+        connected = self.clock()
+        profile = getattr(adapter, "profile", None)  # an adapter may offer it
+        if chosen.profile is not None and profile is None:
+            raise UsageError(NO_PROFILE.format(name=adapter.name))
+        with interrupts.Held(), ExitStack() as undo:
+            session = undo.enter_context(adapter.cell(chosen, self.shell.user_ns))
+            if chosen.profile is not None and profile is not None:
+                undo.enter_context(profile(chosen.profile))
+            meter = Meter(adapter, session.facts, self.clock, started, connected)
+            self._active = active = _Active(
+                run=self._runs.top(),
+                options=chosen,
+                session=session,
+                undo=undo.pop_all(),
+                meter=meter,
+                automatic=automatic,
+                runs_left=chosen.repeat,
+            )
+            if self.live() and not active.is_silent():
+                active.line = live.start(self.shell, meter)
+
+    def _leave(self, result: Any) -> None:
         """Leave the cell and show its report. IPython swallows what is raised here."""
         active, self._active = self._active, None
-        if active is None:
-            return
-        try:
-            _until_done(partial(active.context.__exit__, None, None, None))
-        except Exception as error:  # noqa: BLE001 - the cell is over; say it and go on
-            print(f"tpu_magic could not put everything back: {error!r}", file=sys.stderr)  # noqa: T201
-        ended = active.ended if active.ended is not None else self.clock()
-        counted = active.counted if active.counted is not None else active.adapter.counters()
-        report = assemble(
-            device=active.adapter.devices(),
-            framework=active.adapter.name,
-            facts=active.session.facts,
-            counters=counted.since(active.before),
-            memory=active.adapter.memory(),
-            wall_s=ended - active.started,
-            connect_s=active.connect_s,
-        )
-        self.last_report = report
-        if active.options.output:
-            self.shell.user_ns[active.options.output] = report
-        silent = active.run is not None and active.run.info is None
+        if active is None or active.process != os.getpid():
+            return  # the device of a forked child's parent is not the child's to touch
+        failed = result is not None and not result.success
+        with interrupts.Held(deliver=False) as held:
+            try:
+                if not failed and active.meter.ended is None:
+                    active.session.finish()  # what ran the code put no end to it (%%prun)
+                    active.meter.stop()
+            except Exception as error:  # noqa: BLE001 - made the cell's own error
+                failed = True
+                self._fail(result, error)
+            finally:
+                if active.line is not None:
+                    active.line.stop()
+                active.undo.close()
+        if held.came:
+            failed = True
+            self._fail(result, KeyboardInterrupt())
+        self._report(active, failed=failed)
+
+    def _fail(self, result: Any, error: BaseException) -> None:
+        """Make an error that came after the cell's last line the cell's own."""
+        if result is not None:
+            result.error_in_exec = error
+        self.shell.showtraceback((type(error), error, None))
+
+    def _report(self, active: _Active, *, failed: bool) -> None:
+        chosen = active.options
+        report = self.last_report = active.meter.report()
+        if chosen.output:
+            self.shell.user_ns[chosen.output] = report
         # That nothing ran there is news, unless nobody asked or an error says more.
-        idle = not report.reached_device and (active.automatic or active.ended is None)
-        if not (active.options.quiet or silent or idle):
+        idle = not report.reached_device and (active.automatic or failed)
+        if not (chosen.quiet or idle or active.is_silent()):
             self.show(report)
 
-    def _choose(self, framework: str, *, required: bool) -> Adapter | None:
-        """Return the adapter for a cell; None when nothing asks for one and none is required."""
-        if framework == "auto":
-            runs = self._runs.stack
-            code = runs[-1].info.raw_cell if runs and runs[-1].info is not None else ""
-            found = choose.framework_of(code, self.shell.user_ns)
-            if found is None and not required:
-                return None
-            found = found or choose.installed_framework()
-            if found is None:
-                raise UsageError(
-                    "no framework is installed here: %tpu_setup --framework torch says what to do"
-                )
-            framework = found
-        chosen = adapter_named(framework)
-        availability = chosen.availability()
-        if not availability.usable:
-            if not required:
-                return None
-            raise UsageError(availability.sentence())
-        return chosen
+    def _stale_problem(self) -> str | None:
+        if self._stale is None:
+            from tpu_magic.stale import StaleWatch
 
-
-def _until_done(act: Callable[[], Any]) -> None:
-    """Call `act`, once more when an interrupt cut it short: leaving must not be half done."""
-    try:
-        act()
-    except KeyboardInterrupt:
-        act()
-
-
-# Raises from C: a Python function would add its frame to the person's traceback.
-_raise_in_c = ctypes.PYFUNCTYPE(None, ctypes.py_object, ctypes.py_object)(
-    ("PyErr_SetObject", ctypes.pythonapi)
-)
+            self._stale = StaleWatch()
+        return self._stale.problem()

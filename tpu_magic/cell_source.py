@@ -8,7 +8,10 @@ pure functions: IPython transforms a cell more than once.
 from __future__ import annotations
 
 import ast
+import contextlib
+import copy
 import re
+import tokenize
 from typing import TypeVar
 
 from IPython.core.inputtransformer2 import cell_magic, leading_indent
@@ -41,7 +44,10 @@ def rewrite_text(lines: list[str]) -> list[str]:
         return lines  # asks for help, which IPython gives
     if "--help" in arguments.split():
         return [f"{_ENGINE}.show_help()\n"]
-    body = lines[1:]
+    return _with_begin(arguments, lines[1:])
+
+
+def _with_begin(arguments: str, body: list[str]) -> list[str]:
     first = next((i for i, line in enumerate(body) if line.strip()), None)
     if first is None:
         return [_begin(arguments, NO_BODY), *body]
@@ -54,7 +60,9 @@ def rewrite_text(lines: list[str]) -> list[str]:
     if future is None:
         return [_begin(arguments), *body]
     # A future import must stay the first statement, or a cell that also awaits is refused.
-    body[future] = f"{body[future].rstrip()}; {_begin(arguments)}"
+    row, column = future
+    line = body[row]
+    body[row] = f"{line[:column]}; {_begin(arguments).rstrip()}{line[column:]}"
     return ["\n", *body]
 
 
@@ -65,33 +73,70 @@ rewrite_text.has_side_effects = True  # type: ignore[attr-defined]
 
 def _begin(arguments: str, problem: str = "") -> str:
     given = [arguments, problem] if problem else [arguments]
-    return f"{_ENGINE}.begin({', '.join(map(repr, given))})\n"
+    return f"{_ENGINE}.begin({', '.join(map(repr, given))})()\n"
 
 
-def _end_of_future_imports(lines: list[str]) -> int | None:
-    """Return the line on which the leading future imports end; None when there are none."""
-    end = None
-    for number, line in enumerate(lines):
-        stripped = line.strip()
-        if _FUTURE.match(stripped):
-            end = number
-        elif stripped and not stripped.startswith("#"):
+def _end_of_future_imports(lines: list[str]) -> tuple[int, int] | None:
+    """Return the line and column where the last of the leading future imports ends, if any."""
+    end, number = None, 0
+    while number < len(lines):
+        code = lines[number].strip()
+        is_future = _FUTURE.match(code)
+        if is_future or code.startswith(("'", '"')):  # an import, or a docstring above it
+            row, column = _end_of_statement(lines[number:])
+            number += row
+            if is_future:
+                end = number, column
+        elif code and not code.startswith("#"):
             break
+        number += 1
     return end
 
 
-def has_begin(tree: ast.Module) -> bool:
-    """Say whether a cell's tree came from `rewrite_text`."""
-    return any(_is_begin(node) for node in tree.body[:_SEARCHED])
+def _end_of_statement(lines: list[str]) -> tuple[int, int]:
+    """Return the line and column where the first statement ends: not in its comment."""
+    end = (1, len(lines[0].rstrip()))
+    with contextlib.suppress(tokenize.TokenError, SyntaxError):
+        for token in tokenize.generate_tokens(iter(lines).__next__):
+            if token.type in (tokenize.NEWLINE, tokenize.COMMENT) or token.string == ";":
+                break
+            end = token.end
+    return end[0] - 1, end[1]
+
+
+def begin_arguments(tree: ast.Module) -> str | None:
+    """Return the text after `%%tpu_run` of a tree that came from `rewrite_text`, else None."""
+    for node in tree.body[:_SEARCHED]:
+        if begin := _begin_of(node):
+            return str(ast.literal_eval(begin.args[0]))
+    return None
 
 
 def add_begin(tree: ast.Module, arguments: str) -> None:
     """Put a call of `begin` at the first statement's own line (for `%tpu_run on`)."""
-    automatic = ast.keyword(arg="automatic", value=ast.Constant(value=True))
-    call = ast.Call(
-        func=_engine_method("begin"), args=[ast.Constant(value=arguments)], keywords=[automatic]
+    begin = ast.Call(
+        func=_engine_method("begin"), args=[ast.Constant(value=arguments)], keywords=[]
     )
-    tree.body.insert(0, _placed(ast.Expr(call), tree.body[0]))
+    _mark(begin, "automatic")
+    call = ast.Call(func=begin, args=[], keywords=[])
+    position = next(i for i, node in enumerate(tree.body) if not _is_future(node))
+    tree.body.insert(position, _placed(ast.Expr(call), tree.body[position]))
+
+
+def add_repeat(tree: ast.Module) -> None:
+    """Put a copy of the cell's code before it, to be run while `again()` says so.
+
+    The last run is the cell as it stands, so that its value is shown as ever.
+    """
+    position = next(i for i, node in enumerate(tree.body) if _begin_of(node)) + 1
+    begin = _begin_of(tree.body[position - 1])
+    if begin is None or position == len(tree.body):
+        return
+    _mark(begin, "repeated")
+    code = copy.deepcopy(tree.body[position:])
+    again = ast.Call(func=_engine_method("again"), args=[], keywords=[])
+    loop = ast.While(test=again, body=[*code, ast.Expr(_end_call())], orelse=[])
+    tree.body.insert(position, _placed(loop, code[0]))
 
 
 def add_end(tree: ast.Module, interactivity: str) -> None:
@@ -104,32 +149,14 @@ def add_end(tree: ast.Module, interactivity: str) -> None:
     if interactivity == "last_expr_or_assign" and (name := _assigned_name(last)) is not None:
         # IPython would show the assigned name, but looks for it in the last node only.
         tree.body.append(_placed(ast.Expr(_end_call(name)), last))
-    elif isinstance(last, ast.Expr) and not _is_begin(last):
+    elif isinstance(last, ast.Expr) and _begin_of(last) is None:
         last.value = _placed(_end_call(last.value), last.value)
     elif interactivity == "last":
         # The last node runs interactively (a loop shows its values): keep it the last one.
-        block = ast.If(
-            test=ast.Constant(value=True), body=[last, ast.Expr(_end_call())], orelse=[]
-        )
+        block = ast.If(test=ast.Constant(value=True), body=[last, ast.Expr(_end_call())], orelse=[])
         tree.body[-1] = _placed(block, last)
     else:
         tree.body.append(_placed(ast.Expr(_end_call()), last))
-
-
-def imported_modules(tree: ast.AST) -> set[str]:
-    """Return the top-level names of the modules that a cell imports."""
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found.update(alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
-    return found
-
-
-def used_names(tree: ast.AST) -> set[str]:
-    """Return the names that a cell reads."""
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 # `begin` stands first, or after the future imports that had to stay first.
@@ -145,12 +172,22 @@ def _engine_method(name: str) -> ast.Attribute:
 _BEGIN_SHAPE = ast.dump(_engine_method("begin"))
 
 
-def _is_begin(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Call)
-        and ast.dump(node.value.func) == _BEGIN_SHAPE
-    )
+def _begin_of(node: ast.stmt) -> ast.Call | None:
+    """Return the call of `begin` in `begin(...)()`; None when a statement is something else."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        begin = node.value.func
+        if isinstance(begin, ast.Call) and ast.dump(begin.func) == _BEGIN_SHAPE:
+            return begin
+    return None
+
+
+def _mark(begin: ast.Call, name: str) -> None:
+    """Pass `name=True` to a call of `begin`."""
+    begin.keywords.append(ast.keyword(arg=name, value=ast.Constant(value=True)))
+
+
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
 def _end_call(*values: ast.expr) -> ast.Call:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.core.magic import (
     Magics,
-    cell_magic,
     line_cell_magic,
     line_magic,
     magics_class,
+    needs_local_scope,
     no_var_expand,
 )
 from IPython.display import display
@@ -38,10 +38,15 @@ class TpuMagics(Magics):
         False, help="Let %tpu_setup install what its plan says without asking."
     ).tag(config=True)
     show_reports = Bool(True, help="Show the report after each %%tpu_run cell.").tag(config=True)
+    live = Bool(
+        True, help="Show how a cell is going after two seconds, in one line that goes away."
+    ).tag(config=True)
+
+    shell: InteractiveShell
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
-        self.engine = CellEngine(shell, self._show)
+        self.engine = CellEngine(shell, self._show, lambda: self.live)
 
     def _show(self, report: Any) -> None:
         if self.show_reports:
@@ -79,43 +84,47 @@ class TpuMagics(Magics):
         if wanted is not None:
             self._give(info.gather(), wanted)
 
-    @cell_magic("tpu_run")
-    def run_cell(self, line: str, cell: str) -> Any:
+    @line_cell_magic
+    def tpu_run(self, line: str, cell: str | None = None) -> Any:
         """Run the cell on the TPU (or XLA's own device), on all cores, and report its cost.
 
-        `%%tpu_run --help` lists the options; `%tpu_run on` does it for every later cell.
+        As the first line of a cell: `%%tpu_run [options]`; `%%tpu_run --help` lists them.
+        For all later cells: `%tpu_run on [options]`, and `%tpu_run off` to end it.
         """
-        return self.engine.run_body(line, cell)
-
-    @line_magic("tpu_run")
-    def run_switch(self, line: str) -> None:
-        """Run every later cell as if under `%%tpu_run`: `%tpu_run on [options]`, `%tpu_run off`."""
+        __tracebackhide__ = True
+        if cell is not None:
+            return self.engine.run_body(line, cell)
         word, _, rest = line.strip().partition(" ")
-        if word == "--help":
+        if "--help" in line.split():
             self.engine.show_help()
         elif word == "on":
-            self.engine.parse(rest)
-            self.engine.automatic = rest
+            self.engine.switch_on(rest)
         elif word == "off" and not rest.strip():
             self.engine.automatic = None
         else:
             raise UsageError(HOW_TO_RUN)
+        return None
 
-    @line_magic("%tpu_run")
-    def run_not_first(self, line: str) -> None:  # noqa: ARG002 - the line is not at fault
-        """Say that `%%tpu_run` must be the first line (IPython asks for this name elsewhere)."""
+    def not_the_first_line(self, _: str) -> None:
+        """Say that `%%tpu_run` must be the first line of its cell.
+
+        IPython looks for a line magic named `%tpu_run` where the magic stands elsewhere.
+        """
         raise UsageError(NOT_THE_FIRST_LINE)
 
     @no_var_expand
+    @needs_local_scope
     @line_cell_magic
-    def tpu_timeit(self, line: str, cell: str | None = None) -> Any:
+    def tpu_timeit(
+        self, line: str, cell: str | None = None, local_ns: dict[str, Any] | None = None
+    ) -> Any:
         """Time code on the device: outputs computed, device waited for, compiles kept apart.
 
         All options of `%timeit`, and more: `%tpu_timeit --help`.
         """
         from tpu_magic.timing import command
 
-        return command.run_timeit(self.shell, line, cell)
+        return command.run_timeit(self.shell, line, cell, local_ns)
 
     @no_var_expand
     @line_cell_magic
@@ -127,7 +136,7 @@ class TpuMagics(Magics):
 
     @no_var_expand
     @line_cell_magic
-    def tpu_check(self, line: str, cell: str | None = None) -> None:  # noqa: ARG002
+    def tpu_check(self, line: str, cell: str | None = None) -> None:
         """Ask the real TPU compiler whether a cell will fit. Not there yet."""
         raise UsageError("%%tpu_check is not there yet in this version of tpu_magic")
 
@@ -154,7 +163,10 @@ def load(shell: InteractiveShell) -> None:
         return
     magics = TpuMagics(shell)
     shell.register_magics(magics)
-    shell.configurables.append(magics)
+    manager: Any = shell.magics_manager
+    manager.register_function(magics.not_the_first_line, "line", "%tpu_run")
+    configurables: list[Any] = shell.configurables
+    configurables.append(magics)
     magics.engine.register()
 
 
@@ -164,10 +176,10 @@ def unload(shell: InteractiveShell) -> None:
     if engine is None:
         return
     engine.unregister()
-    shell.configurables[:] = [item for item in shell.configurables if type(item) is not TpuMagics]
+    configurables: list[Any] = shell.configurables
+    configurables[:] = [item for item in configurables if type(item) is not TpuMagics]
     registered = shell.magics_manager
     registered.registry.pop(TpuMagics.__name__, None)
     for table in registered.magics.values():
         for name in (*_NAMES, "%tpu_run"):
             table.pop(name, None)
-

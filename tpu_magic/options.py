@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from IPython.core.error import UsageError
 
@@ -285,4 +285,3 @@ def _glued_value(word: str, parser: Parser) -> bool | None:
         return True
     flags = [f"-{letter}" for letter in word[1:]]
     return True if all(parser.option_takes_value(flag) is False for flag in flags) else None
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -37,3 +38,9 @@ def adapter(name: str) -> Adapter:
         ) from None
     made: Adapter = getattr(importlib.import_module(module), attribute)()
     return made
+
+
+def running() -> list[Adapter]:
+    """Return the adapters whose runtime is up, whoever started it; no framework is imported."""
+    loaded = (adapter(name) for name in REGISTRY if name.partition("-")[0] in sys.modules)
+    return [each for each in loaded if each.connected()]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tpu_magic.frameworks.base import CellFacts, Counters, DeviceInfo, Memory
 from tpu_magic.report import render
 from tpu_magic.report.advice import Advice, Evidence, advise
+from tpu_magic.report.repeats import Repeat, describe
 from tpu_magic.report.result import Result
 
 SHOWN_ADVICE = 3
@@ -37,6 +38,8 @@ class CellReport(Result):
         Time the device was busy; overlaps the others and stands apart.
     global_batch
         Rows in a batch over all devices.
+    repeats
+        Each run of a cell that `--repeat` repeated; the other figures are of all together.
     """
 
     kind: ClassVar[str] = "cell-report"
@@ -72,10 +75,13 @@ class CellReport(Result):
     notes: list[str] = field(default_factory=list)
     connect_s: float = 0.0
     device_note: str = ""
+    repeats: list[Repeat] = field(default_factory=list)
 
     def view(self) -> render.View:
         """Return what is shown after the cell."""
         lines = [self._wall_line(), self._work_line()]
+        if self.repeats:
+            lines.append(describe(self.repeats))
         if self.moved:
             lines.append("moved to the device: " + ", ".join(self.moved))
         if self.device_note:
@@ -187,7 +193,7 @@ def assemble(
     )
 
 
-def _cut(wall_s: float, facts: CellFacts, counters: Counters) -> dict[str, float | None]:
+def _cut(wall_s: float, facts: CellFacts, counters: Counters) -> dict[str, Any]:
     """Cut the wall time into its parts; `other_s` is what the measured parts leave.
 
     The parts are measured by clocks and counters of different places, so that their sum can

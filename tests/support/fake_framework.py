@@ -1,0 +1,105 @@
+"""A framework made of nothing: an adapter that writes down what the engine asks of it.
+
+It stands in for torch, in the test's process or in a kernel (`install()` there), so that the
+engine is tested without one: what the device does late, slowly or wrongly is set here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+import types
+
+from tpu_magic import frameworks
+from tpu_magic.frameworks.base import Availability, CellFacts, Counters, DeviceInfo
+
+
+class Session:
+    def __init__(self, fake: Fake) -> None:
+        self.facts = CellFacts(reached_device=fake.reached, unreached_reason="nothing was asked")
+        self._fake = fake
+
+    def finish(self) -> None:
+        self._fake.events.append("finish")
+        self._fake.at_finish()
+        self.facts.device_wait_s += self._fake.waits_s.pop(0) if self._fake.waits_s else 0.0
+
+
+class Fake:
+    """An adapter of `frameworks.base`, with a diary."""
+
+    name = "torch"
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.reached = True
+        self.usable = Availability(usable=True)
+        self.up = False
+        self.hint: str | None = None
+        self.compiles = 0
+        self.waits_s: list[float] = []
+        self.options = None
+        self.session: Session | None = None
+        self.at_connect = self.at_enter = self.at_finish = self.at_leave = lambda: None
+
+    def availability(self):
+        return self.usable
+
+    def connect(self, *, simulate=None, require_tpu=False, devices="all"):
+        self.events.append("connect")
+        self.at_connect()
+        self.up = True
+        return self.devices()
+
+    def connected(self):
+        return self.up
+
+    def devices(self):
+        return DeviceInfo("XLA CPU", 2, 2, on_tpu=False, simulated=True)
+
+    @contextlib.contextmanager
+    def cell(self, options, namespace):
+        self.events.append("enter")
+        self.options = options
+        self.at_enter()
+        self.session = Session(self)
+        try:
+            yield self.session
+        finally:
+            self.at_leave()
+            self.events.append("leave")
+
+    def counters(self):
+        return Counters(compiles=self.compiles, compile_s=0.0, host_reads=0)
+
+    def memory(self):
+        return []
+
+    def explain(self, error, namespace):
+        return self.hint
+
+
+def make() -> Fake:
+    """Return a new fake, registered as torch."""
+    fake = Fake()
+    frameworks.REGISTRY["torch"] = (__name__, "current")
+    frameworks.adapter.cache_clear()
+    globals()["current"] = lambda: fake
+    return fake
+
+
+def install() -> Fake:
+    """Return a new fake in a kernel, with a package `torch` that is nothing but a name."""
+    package = types.ModuleType("torch")
+    package.tensor = type("Tensor", (), {"__module__": "torch"})
+    sys.modules["torch"] = package
+    return make()
+
+
+def wait_for(condition, seconds: float = 30.0) -> None:
+    """Return when a condition holds; fail when it does not in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.001)
