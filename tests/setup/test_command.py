@@ -258,6 +258,13 @@ def test_tensorflow_before_torch_xla_is_refused(world, loaded):
     assert (world.verified, world.adapter.calls) == ([], [])
 
 
+def test_an_import_of_torch_that_would_end_the_kernel_is_refused(world):
+    world.install(torch="2.13.0", torch_tpu="0.2.0")
+    with pytest.raises(UsageError, match="libtpu is not installed"):
+        world.run(device="cpu")
+    assert (world.verified, world.adapter.calls) == ([], [])
+
+
 @pytest.mark.parametrize("more", [{"require_tpu": True}, {"device": "tpu"}])
 def test_a_tpu_that_is_required_and_not_there(world, more):
     with pytest.raises(UsageError, match="no TPU here: no TPU chip on the PCI bus"):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpu_magic.setup.findings import demands_line, findings, tensorflow_blocks
+from tpu_magic.setup.findings import demands_line, fatal_imports, findings
 
 XLA = {"torch": "2.9.0", "torch_xla": "2.9.0"}
 
@@ -47,8 +47,9 @@ def test_a_variable_that_hides_the_tpu(find, name, value):
 def test_a_library_path_that_does_not_exist(find, tmp_path):
     (line,) = find({}, environ={"TPU_LIBRARY_PATH": str(tmp_path / "no.so")})
     assert "does not exist" in line
-    (line,) = find({"torch_tpu": "0.2.0"}, environ={"TPU_LIBRARY_PATH": str(tmp_path / "no.so")})
-    assert "ends the process" in line
+    installed = {"torch_tpu": "0.2.0", "libtpu": "0.0.52"}
+    fatal, _ = find(installed, environ={"TPU_LIBRARY_PATH": str(tmp_path / "no.so")})
+    assert "ends the process" in fatal
     assert find({}, environ={"TPU_LIBRARY_PATH": str(tmp_path)}) == ()
 
 
@@ -57,7 +58,14 @@ def test_tensorflow_before_torch_xla(find):
     assert "restart the kernel" in line
     assert len(find(XLA, loaded=("torch_xla", "tensorflow"))) == 1
     assert find(XLA, loaded=("tensorflow",), framework="keras") == ()
-    assert tensorflow_blocks(()) is None
+
+
+def test_torch_tpu_without_its_library_makes_importing_torch_fatal(find, make_situation):
+    (line,) = find({"torch_tpu": "0.2.0"})
+    assert line.startswith("libtpu is not installed, and with torch_tpu installed `import torch`")
+    assert find({"torch_tpu": "0.2.0", "libtpu": "0.0.52"}) == ()
+    assert find({"torch_tpu": "0.2.0"}, loaded=("torch",)) == ()
+    assert list(fatal_imports(make_situation(XLA, loaded=("tensorflow",)), xla=False)) == []
 
 
 def test_plain_tensorflow_beside_torch_xla(find):
@@ -70,7 +78,7 @@ def test_two_libtpus(find):
     assert "same folder" in line
 
 
-def test_all_demands_for_libtpu_are_listed(find, make_situation):
+def test_all_demands_for_libtpu_are_listed(find, make_situation, places):
     installed = {"libtpu": "0.0.21.1", "jax": "0.7.2"}
     demands = {"torch_xla": "==0.0.21.1", "jax": "==0.0.23", "tensorflow-tpu": "any"}
     (line,) = find(installed, framework="jax", demands=demands)
@@ -82,7 +90,8 @@ def test_all_demands_for_libtpu_are_listed(find, make_situation):
     assert find(installed, framework="jax", demands={"jax": ">=0.0.21"}) == ()
     assert demands_line(make_situation({})) is None
     assert demands_line(make_situation({"libtpu": "1"})) == "libtpu 1"
-    line = demands_line(make_situation({}, demands={"jax": "==0.0.23"}))
+    assert demands_line(make_situation({}, demands={"jax": "==0.0.23"})) is None
+    line = demands_line(make_situation({}, places["v5e"], demands={"jax": "==0.0.23"}))
     assert line == "libtpu is not installed (wanted by jax: ==0.0.23)"
 
 

@@ -3,7 +3,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import threading
 import zipfile
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -96,12 +99,21 @@ def execute(packages, made, tmp_path, **more):
 
 def test_what_came_is_told_and_the_output_is_kept(packages, tmp_path):
     seen = []
+    real = packages.run
+
+    def talking(command, line):
+        line("WARNING: a page of no interest")
+        return real(command, line)
+
+    packages.run = talking
     made = plan(installs=("torch_xla==2.9.0",), constraints=("torch==2.9.0", "numpy==2.1.3"))
     outcome = execute(packages, made, tmp_path, progress=seen.append)
     assert outcome.ok
     assert outcome.changed == ("torch_xla==2.9.0",)
     assert outcome.restored is None
-    assert "Successfully installed" in Path(outcome.log_file).read_text()
+    log = Path(outcome.log_file).read_text()
+    assert "no interest" in log
+    assert "Successfully installed" in log
     assert seen == ["Successfully installed"]
     (command,) = packages.commands
     constraints = Path(command[command.index("--constraint") + 1])
@@ -257,6 +269,73 @@ def real(request, environment, monkeypatch):
     return made
 
 
+@contextmanager
+def breaking_index():
+    """Serve an index whose one wheel breaks off half-way."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            if self.path.endswith(".whl"):
+                self.send_response(200)
+                self.send_header("Content-Length", "100000")
+                self.end_headers()
+                self.wfile.write(b"PK" + bytes(1000))
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b'<a href="/tm_third-1.0-py3-none-any.whl">tm_third</a>')
+
+        def do_HEAD(self):
+            self.send_error(405)
+
+        def log_message(self, *words):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/simple"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def online(real, monkeypatch):
+    """Let the installers ask an index, with few retries."""
+    for name in ("PIP_NO_INDEX", "UV_NO_INDEX", "PIP_EXTRA_INDEX_URL", "UV_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in (("PIP_RETRIES", "1"), ("UV_HTTP_RETRIES", "0"), ("UV_NO_CACHE", "1")):
+        monkeypatch.setenv(name, value)
+
+    def use(address):
+        for name in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX"):
+            monkeypatch.setenv(name, address)
+        return real
+
+    return use
+
+
+def test_a_download_that_breaks_off_is_told_and_nothing_has_changed(online, tmp_path):
+    with breaking_index() as address:
+        made = online(address)
+        before = frozen(made)
+        outcome = install.install(plan(installs=("tm_third==1.0",)), made, tmp_path / "log.txt")
+    assert not outcome.ok
+    assert "broke off" in outcome.message, Path(outcome.log_file).read_text()
+    assert outcome.restored is True
+    assert frozen(made) == before
+
+
+def test_an_index_that_cannot_be_reached_is_told_as_such(online, tmp_path):
+    made = online("http://127.0.0.1:1/simple")
+    outcome = install.install(plan(installs=("tm_third==1.0",)), made, tmp_path / "log.txt")
+    assert (outcome.ok, outcome.restored) == (False, True)
+    assert "cannot be reached" in outcome.message, Path(outcome.log_file).read_text()
+
+
 def frozen(made):
     lines = []
     assert install.run_child(made.freeze(), lines.append) == 0
@@ -279,6 +358,7 @@ def test_a_real_download_that_is_broken_leaves_the_environment_as_it_was(real, t
     outcome = install.install(made, real, tmp_path / "log.txt")
     assert not outcome.ok
     assert outcome.restored is True
+    assert "broke off" in outcome.message
     assert frozen(real) == before
 
 

@@ -76,12 +76,15 @@ SAID = {
             "NewConnectionError(': Failed to establish a new connection: [Errno -3] Temporary "
             "failure in name resolution')"
         ),
+        "cause: client error (Connect)\n cause: tcp connect error",
         "Caused by: dns error: failed to lookup address information: Name or service not known",
     ],
     "broken-download": [
         "urllib3.exceptions.ProtocolError: ('Connection broken: IncompleteRead(1 bytes read)')",
         "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.",
         "error: error decoding response body",
+        "ERROR: Wheel 'a' located at /tmp/pip-unpack-1/a-1.0-py3-none-any.whl is invalid.",
+        "error: No solution found when resolving dependencies\n Failed to read from zip file",
     ],
     "no-wheel": [
         "ERROR: No matching distribution found for libtpu==0.0.21",

@@ -21,7 +21,7 @@ from tpu_magic.host.detect import HostFacts, detect
 from tpu_magic.host.owners import Holding, owners
 from tpu_magic.options import Parser, framework_options, one_of, tpu_options, whole_number
 from tpu_magic.setup import install, stamp, verify, versions
-from tpu_magic.setup.findings import demands_line, findings, tensorflow_blocks
+from tpu_magic.setup.findings import demands_line, fatal_imports, findings
 from tpu_magic.setup.plan import make_plan
 from tpu_magic.setup.report import SetupReport
 from tpu_magic.setup.situation import Plan, Situation
@@ -174,10 +174,16 @@ def run(
     if not plan.fits:
         if not (consent or options.yes or _agrees(report, shell, tools)):
             return _because(report, "nothing was done: %tpu_setup --yes consents to the plan")
-        report = _install(report, plan, options, tools)
-        if report.restart_needed:
-            return report
+        loaded = versions.loaded(plan.changed)
+        outcome = _install(plan, options, tools)
         situation = _look(options, tools)
+        plan = make_plan(situation)
+        report = replace(
+            _report(situation, plan, held), installed=outcome.changed, log_file=outcome.log_file
+        )
+        if loaded:
+            versions.note_replaced(loaded)
+            return _restart(report)
     if adapter is not None and adapter.connected():
         return _connect(_known(report, situation, plan, tools), adapter, options)
     _refuse_conflict(situation, plan, held)
@@ -301,14 +307,13 @@ def _is_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-def _install(report: SetupReport, plan: Plan, options: SetupOptions, tools: Tools) -> SetupReport:
+def _install(plan: Plan, options: SetupOptions, tools: Tools) -> install.Outcome:
     installer = install.find_installer()
     if installer is None:
         raise UsageError(
             "this environment has neither pip nor uv to install with: "
             f"{sys.executable} -m ensurepip"
         )
-    loaded = versions.loaded(plan.changed)
     log_file = tools.folder / "logs" / time.strftime("setup-%Y%m%d-%H%M%S.log")
     progress = None if options.quiet else tools.say
     outcome = install.install(plan, installer, log_file, tools.run, progress)
@@ -318,23 +323,14 @@ def _install(report: SetupReport, plan: Plan, options: SetupOptions, tools: Tool
             f"the install failed: {outcome.message}; the environment is {state} "
             f"(log: {outcome.log_file})"
         )
-    report = replace(
-        report,
-        plan=(),
-        installed=outcome.changed,
-        versions=versions.installed(),
-        log_file=outcome.log_file,
-    )
-    if loaded:
-        versions.note_replaced(loaded)
-        return _restart(report)
-    return report
+    return outcome
 
 
 def _refuse_conflict(situation: Situation, plan: Plan, held: Holding) -> None:
     """Refuse what would end this process, or fall to the CPU in silence."""
-    if plan.adapter == "torch" and (blocked := tensorflow_blocks(situation.loaded)):
-        raise UsageError(blocked)
+    if plan.framework == "torch":
+        for blocked in fatal_imports(situation, xla=plan.adapter == "torch"):
+            raise UsageError(blocked)
     limited = any(situation.environ.get(f"TPU_VISIBLE_{what}") for what in ("CHIPS", "DEVICES"))
     if situation.target == "tpu" and not limited and held.others:
         raise UsageError(f"the TPU is busy: {'; '.join(owner.sentence() for owner in held.others)}")

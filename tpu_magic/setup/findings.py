@@ -20,8 +20,11 @@ def findings(situation: Situation) -> tuple[str, ...]:
 
 
 def demands_line(situation: Situation) -> str | None:
-    """Return `libtpu 0.0.21.1 (wanted by torch_xla: ==0.0.21, jax: ==0.0.23)`."""
-    if not situation.demands and not situation.has("libtpu"):
+    """Return `libtpu 0.0.21.1 (wanted by torch_xla: ==0.0.21, jax: ==0.0.23)`.
+
+    None where libtpu is of no concern: there is no TPU and it is not installed.
+    """
+    if not situation.has("libtpu") and not (situation.demands and situation.facts.tpu):
         return None
     found = situation.versions.get("libtpu", "is not installed")
     wants = ", ".join(f"{name}: {want}" for name, want in situation.demands.items())
@@ -66,32 +69,38 @@ def _hidden_tpu(situation: Situation) -> Iterator[str]:
 def _library_path(situation: Situation) -> Iterator[str]:
     path = situation.environ.get("TPU_LIBRARY_PATH")
     if path and not Path(path).exists():
-        ends = "; with torch_tpu, `import torch` then ends the process"
+        yield f"TPU_LIBRARY_PATH={path} does not exist"
+
+
+def _fatal_imports(situation: Situation) -> Iterator[str]:
+    if situation.framework == "torch":
+        yield from fatal_imports(situation, xla=situation.has("torch_xla"))
+
+
+def fatal_imports(situation: Situation, *, xla: bool) -> Iterator[str]:
+    """Say which imports would end this process, every variable lost; `xla`: torch_xla is one."""
+    loaded = situation.loaded
+    if xla and "tensorflow" in loaded and "torch_xla" not in loaded:
         yield (
-            f"TPU_LIBRARY_PATH={path} does not exist" + (ends if situation.has("torch_tpu") else "")
+            "tensorflow is loaded in this kernel, and importing torch_xla after it ends the "
+            "process: restart the kernel and connect before importing tensorflow"
         )
+    if "torch" not in loaded and situation.has("torch_tpu"):
+        missing = [] if situation.has("libtpu") else ["libtpu is not installed"]
+        if missing := [*missing, *_library_path(situation)]:
+            yield (
+                f"{missing[0]}, and with torch_tpu installed `import torch` then ends the "
+                f"process: pip install libtpu=={table.TORCH_TPU_LIBTPU}, or pip uninstall torch_tpu"
+            )
 
 
-def _tensorflow_first(situation: Situation) -> Iterator[str]:
-    if situation.framework != "torch" or not situation.has("torch_xla"):
-        return
-    if blocked := tensorflow_blocks(situation.loaded):
-        yield blocked
-    elif situation.has("tensorflow"):
+def _plain_tensorflow(situation: Situation) -> Iterator[str]:
+    beside = situation.has("torch_xla") and situation.has("tensorflow")
+    if beside and situation.framework == "torch":
         yield (
             "tensorflow can conflict with torch_xla: tensorflow-cpu does not claim the TPU "
             "(pip uninstall tensorflow; pip install tensorflow-cpu)"
         )
-
-
-def tensorflow_blocks(loaded: tuple[str, ...]) -> str | None:
-    """Say why torch_xla must not be imported now, or None when it may."""
-    if "tensorflow" not in loaded or "torch_xla" in loaded:
-        return None
-    return (
-        "tensorflow is loaded in this kernel, and importing torch_xla after it ends the process "
-        "(every variable is lost): restart the kernel and connect before importing tensorflow"
-    )
 
 
 def _two_libtpus(situation: Situation) -> Iterator[str]:
@@ -135,7 +144,8 @@ def _end_of_line(situation: Situation) -> Iterator[str]:
 
 RULES: tuple[Rule, ...] = (
     _hidden_tpu,
-    _tensorflow_first,
+    _fatal_imports,
+    _plain_tensorflow,
     _hidden_bfloat16,
     _two_libtpus,
     _libtpu_wanted,

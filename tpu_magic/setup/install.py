@@ -26,6 +26,11 @@ Line = Callable[[str], None]
 Runner = Callable[[Sequence[str], Line], int]
 
 _TAIL = 5
+# What the lines that a person wants to see begin with, pip's and uv's.
+_STEPS = (
+    "Collecting", "Downloading", "Installing", "Uninstalling", "Successfully", "ERROR",
+    "Resolved", "Prepared", "Uninstalled", "Installed", "+ ", "- ", "error",
+)  # fmt: skip
 # Lines instead of progress bars, no questions, no advice to upgrade.
 _CALM = {
     "PYTHONUNBUFFERED": "1",
@@ -176,7 +181,7 @@ def install(
     run
         Runs one command (default: as a child process).
     progress
-        Is handed each line of output.
+        Is handed each line that tells a step.
     """
     run = run or run_child
     log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -189,7 +194,7 @@ def install(
             lines.append(line)
             log.write(line + "\n")
             log.flush()
-            if progress is not None:
+            if progress is not None and line.lstrip().startswith(_STEPS):
                 progress(line)
 
         before = _frozen(installer, run)

@@ -118,7 +118,8 @@ def _mismatch(situation: Situation, torch: str, xla: str) -> Plan:
     )
     row = table.release_for(torch=torch)
     if row is None or not _has_wheel(situation, row):
-        return replace(_no_release(situation, torch), reasons=(why,))
+        plan = _no_release(situation, torch)
+        return replace(plan, refusal=f"{why}, and {plan.refusal}")
     plan = _release(situation, row, (why,), keep_torch=True)
     back = f"%tpu_setup --version {minor(xla)} moves torch instead, to {minor(xla)}"
     return replace(plan, ways=(back,))

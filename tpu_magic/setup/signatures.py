@@ -173,7 +173,7 @@ SIGNATURES = (
         "offline",
         r"Temporary failure in name resolution|Name or service not known"
         r"|NameResolutionError|Network is unreachable|getaddrinfo failed"
-        r"|dns error|Failed to establish a new connection|Could not connect|ConnectTimeoutError",
+        r"|dns error|tcp connect error|Failed to establish a new connection|Could not connect|ConnectTimeoutError",
         "the package index cannot be reached from here",
         "switch the session's internet on (Kaggle: Settings > Internet), or use what is installed",
         "pip, uv",
@@ -181,8 +181,9 @@ SIGNATURES = (
     Signature(
         "broken-download",
         r"IncompleteRead|Connection broken|Read timed out|ReadTimeoutError"
-        r"|connection (?:was )?closed before|error decoding response body|"
-        r"DO NOT MATCH THE HASHES|[Hh]ash mismatch",
+        r"|connection (?:was )?closed before|error decoding response body"
+        r"|DO NOT MATCH THE HASHES|[Hh]ash mismatch|is not a zip file|Failed to read from zip file"
+        r"|Wheel '[^']+' located at \S+ is invalid",
         "a download broke off",
         "run %tpu_setup again; nothing was changed",
         "pip, uv",
