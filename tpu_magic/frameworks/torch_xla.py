@@ -295,12 +295,27 @@ def _runtime_started() -> bool:
 
 
 def _import_quietly() -> tuple[Any, Any]:
-    """Import torch_xla; what it does to the root logger is undone."""
+    """Import torch_xla; what it does to the root logger and to torch itself is undone."""
     handlers = list(logging.root.handlers)
     torch_xla = importlib.import_module("torch_xla")
     runtime = importlib.import_module("torch_xla.runtime")
     logging.root.handlers[:] = handlers
+    _restore_torch()
     return runtime, torch_xla
+
+
+def _restore_torch() -> None:
+    """Put back what importing torch_xla replaces in torch for the whole process.
+
+    Its `nn.GRU` fails on the host and ignores `batch_first`; its `clip_grad_norm_` refuses
+    `foreach=True`. torch's own work on the device.
+    """
+    from torch import nn
+
+    for owner, name in ((nn, "GRU"), (nn.utils, "clip_grad_norm_")):
+        original = getattr(getattr(owner, name), "_orig", None)
+        if original is not None:
+            setattr(owner, name, original)
 
 
 def _virtual_devices() -> int:
