@@ -98,17 +98,21 @@ def _holds(adapter: Adapter, outputs: Any) -> bool:
     return any(adapter.on_device(array) for array in adapter.arrays(outputs))
 
 
-def _reached(value: Any, depth: int) -> Iterator[Any]:
-    """Yield a value and, for a function, the values that its code names."""
+def _reached(value: Any, depth: int, seen: set[int] | None = None) -> Iterator[Any]:
+    """Yield a value and, for a function or method, the values that its code names."""
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        return
+    seen.add(id(value))
     yield value
     function = getattr(value, "__func__", value)
     if not isinstance(function, types.FunctionType) or not depth:
         return
     named = [function.__globals__.get(name) for name in function.__code__.co_names]
     held = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
-    for inner in (*named, *held, *(function.__defaults__ or ())):
-        if inner is not value:
-            yield from _reached(inner, depth - 1)
+    owner = getattr(value, "__self__", None)
+    for inner in (owner, *named, *held, *(function.__defaults__ or ())):
+        yield from _reached(inner, depth - 1, seen)
 
 
 def _filled(cell: types.CellType) -> bool:

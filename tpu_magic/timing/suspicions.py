@@ -147,7 +147,10 @@ def _spread(seen: Evidence) -> str:
     timings = seen.leading.timings
     middle, worst = stats.summarize(timings).median, max(timings)
     if len(timings) > 1 and worst > 4 * middle and worst > 1e-6:  # noqa: PLR2004 - as %timeit
-        return f"the slowest run took {duration(worst)}, {worst / middle:.1f} times the median"
+        return (
+            f"the slowest run took {duration(worst)}, {worst / middle:.1f} times the median: the "
+            "machine was busy, or results are cached"
+        )
     return ""
 
 

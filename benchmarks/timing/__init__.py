@@ -1,0 +1,1 @@
+"""Whether `%tpu_timeit` and `%%tpu_compare` tell the truth: `python -m benchmarks.timing`."""
