@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import os
 import time
 from pathlib import Path
@@ -169,6 +170,23 @@ def test_torch_on_xla_really_computes_in_a_child(places):
     pytest.importorskip("torch_xla")
     found = verify.verify("torch", places["plain"], {**os.environ, "CPU_NUM_DEVICES": "2"})
     assert found == verify.Verdict(True, "CPU", 2, "")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("adapter", "package"),
+    [
+        ("torch-eager", "torch"),
+        ("jax", "jax"),
+        ("keras", "keras"),
+        ("tf", "tensorflow"),
+    ],
+)
+def test_what_is_installed_really_computes_in_a_child(places, adapter, package):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    found = verify.verify(adapter, places["plain"])
+    assert found == verify.Verdict(True, "CPU", 1, "")
 
 
 def test_the_child_needs_no_tpu_magic():

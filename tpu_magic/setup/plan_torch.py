@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from tpu_magic.setup import versions as table
 from tpu_magic.setup.situation import Plan, Situation
@@ -157,18 +157,8 @@ def _no_release(situation: Situation, torch: str) -> Plan:
 
 def _asked_for(situation: Situation, version: str) -> Plan:
     """Plan for a release that the person named, or refuse with those that there are."""
-    try:
-        wanted = Version(version)
-    except InvalidVersion:
-        wanted = None
-    row = next(
-        (
-            row
-            for row in table.TORCH_XLA
-            if wanted and version in (row.minor, row.torch_xla, row.torch)
-        ),
-        None,
-    )
+    rows = (row for row in table.TORCH_XLA if version in (row.minor, row.torch_xla, row.torch))
+    row = next(rows, None)
     if row is None:
         known = ", ".join(row.minor for row in table.TORCH_XLA if _has_wheel(situation, row))
         return _xla_plan(

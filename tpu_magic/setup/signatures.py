@@ -173,7 +173,8 @@ SIGNATURES = (
         "offline",
         r"Temporary failure in name resolution|Name or service not known"
         r"|NameResolutionError|Network is unreachable|getaddrinfo failed"
-        r"|dns error|tcp connect error|Failed to establish a new connection|Could not connect|ConnectTimeoutError",
+        r"|dns error|tcp connect error|Failed to establish a new connection|Could not connect"
+        r"|ConnectTimeoutError",
         "the package index cannot be reached from here",
         "switch the session's internet on (Kaggle: Settings > Internet), or use what is installed",
         "pip, uv",
