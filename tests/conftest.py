@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
+from tests.support import fake_framework
 from tests.support.kernels import Kernel
+from tpu_magic import frameworks
 
 # Virtual devices of the tests that share this process's runtime: more than one, so that
 # everything is tested sharded; few, since every program is compiled for each.
@@ -35,8 +36,9 @@ class RaisingShell(InteractiveShell):
         if sys._getframe(1).f_code.co_name == "trigger":
             self.callback_errors.append(sys.exc_info()[1])
 
+
 def _make_shell(tmp_path: Path) -> RaisingShell:
-    InteractiveShell.clear_instance()
+    RaisingShell.clear_instance()
     config = Config()
     config.HistoryManager.enabled = False
     shell = RaisingShell.instance(config=config, ipython_dir=str(tmp_path / "ipython"))
@@ -55,7 +57,7 @@ def shell(tmp_path):
     shell.run_line_magic("unload_ext", "tpu_magic")
     shell.reset(new_session=False)
     shell.history_manager.end_session()
-    InteractiveShell.clear_instance()
+    RaisingShell.clear_instance()
 
 
 @pytest.fixture
@@ -65,6 +67,26 @@ def torch_shell(shell):
     from tpu_magic.frameworks import adapter
 
     adapter("torch").connect(simulate=DEVICES)
+    return shell
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """Return a framework made of nothing, in the place of torch."""
+    package, adapter = fake_framework.package(), fake_framework.Fake()
+    monkeypatch.setitem(sys.modules, "torch", package)
+    monkeypatch.setitem(sys.modules, "_fake_adapter", fake_framework.module_of(adapter))
+    monkeypatch.setitem(frameworks.REGISTRY, "torch", ("_fake_adapter", "make"))
+    frameworks.adapter.cache_clear()
+    yield adapter
+    frameworks.adapter.cache_clear()
+
+
+@pytest.fixture
+def fake_shell(fake, shell):
+    """Return a fresh shell whose torch is the fake; `shell.fake` is its adapter."""
+    shell.fake = fake
+    shell.user_ns["torch"] = sys.modules["torch"]
     return shell
 
 
@@ -80,3 +102,20 @@ def kernel(request):
     with Kernel(request.param) as kernel:
         kernel.run("%load_ext tpu_magic").check()
         yield kernel
+
+
+@pytest.fixture(params=_pythons(), scope="module")
+def _one_kernel(request):
+    with Kernel(request.param) as kernel:
+        kernel.run("%load_ext tpu_magic").check()
+        yield kernel
+
+
+@pytest.fixture
+def fake_kernel(_one_kernel):
+    """Return a real kernel whose torch is a fake named `fake`, one for a module's tests."""
+    _one_kernel.run(
+        "%tpu_run off\n%reset -f\n"
+        "from tests.support import fake_framework\nfake = fake_framework.install()\nimport torch"
+    ).check()
+    return _one_kernel

@@ -95,6 +95,8 @@ class CellEngine:
         The options of `%tpu_run on`; None while it is off.
     last_report
         The report of the last cell that had one.
+    registered
+        Whether the shell calls it.
     """
 
     shell: InteractiveShell
@@ -103,13 +105,16 @@ class CellEngine:
     clock: Callable[[], float] = time.perf_counter
     automatic: str | None = None
     last_report: CellReport | None = None
+    registered: bool = False
     _active: _Active | None = None
     _runs: Runs = field(default_factory=Runs)
     _stale: StaleWatch | None = None
+    _device_process: int | None = None
     _running: set[str] = field(default_factory=set)
 
     def register(self) -> None:
         """Put the engine into the shell."""
+        self.registered = True
         self.shell.tpu_cell = self  # type: ignore[attr-defined]
         self.shell.input_transformers_cleanup.append(cell_source.rewrite_text)
         ast_transformers: list[Any] = self.shell.ast_transformers
@@ -119,6 +124,8 @@ class CellEngine:
 
     def unregister(self) -> None:
         """Take the engine out of the shell."""
+        needed = self._active is not None  # by the end of the cell that unloads us
+        self.registered = False
         self._leave(None)
         for event, callback in self._callbacks():
             with suppress(ValueError):
@@ -130,7 +137,7 @@ class CellEngine:
         for transformers, ours in pairs:
             if ours in transformers:
                 transformers.remove(ours)
-        if getattr(self.shell, "tpu_cell", None) is self:
+        if getattr(self.shell, "tpu_cell", None) is self and not needed:
             del self.shell.tpu_cell
 
     def _callbacks(self) -> list[tuple[str, Callable[..., None]]]:
@@ -300,13 +307,12 @@ class CellEngine:
     # --- entering and leaving -----------------------------------------------------------------
 
     def _begin(self, chosen: options.RunOptions, *, automatic: bool, repeated: bool) -> None:
-        active = self._active
-        if active is not None:
-            if active.is_here():
+        if self._device_process not in (None, os.getpid()):
+            raise UsageError(FORKED)
+        if self._active is not None:
+            if self._active.is_here() or automatic:
                 return  # a %%tpu_run inside a %%tpu_run is part of it
-            if automatic:
-                return
-            raise UsageError(OTHER_THREAD if active.process == os.getpid() else FORKED)
+            raise UsageError(OTHER_THREAD)
         if chosen.repeat > 1 and not repeated:
             raise UsageError(NOT_REPEATED)
         adapter = cell_needs.adapter_for(
@@ -319,6 +325,7 @@ class CellEngine:
         started = self.clock()
         adapter.connect(require_tpu=chosen.require_tpu, devices=chosen.devices)
         self._running.add(adapter.name)
+        self._device_process = os.getpid()
         self._enter(adapter, chosen, started, automatic=automatic)
 
     def _enter(
@@ -347,9 +354,10 @@ class CellEngine:
 
     def _leave(self, result: Any) -> None:
         """Leave the cell and show its report. IPython swallows what is raised here."""
-        active, self._active = self._active, None
+        active = self._active
         if active is None or active.process != os.getpid():
-            return  # the device of a forked child's parent is not the child's to touch
+            return  # a forked child must not touch its parent's device: not even let go of it
+        self._active = None
         failed = result is not None and not result.success
         with interrupts.Held(deliver=False) as held:
             try:

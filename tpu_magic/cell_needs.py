@@ -28,7 +28,7 @@ _RUN_CODE = frozenset({"time", "timeit", "prun", "run", "memit", "mprun", "lprun
 _SHELL_CALLS = frozenset({"system", "getoutput", "run_cell_magic", "set_next_input"})
 _LITERAL = (
     ast.Constant, ast.Name, ast.Tuple, ast.List, ast.Dict, ast.Set,
-    ast.UnaryOp, ast.USub, ast.UAdd, ast.Not, ast.Load,
+    ast.Attribute, ast.UnaryOp, ast.USub, ast.UAdd, ast.Not, ast.Load,
 )  # fmt: skip
 # Packages whose objects hold no device arrays and call nothing that makes one.
 _HARMLESS = frozenset(sys.stdlib_module_names) | {

@@ -159,7 +159,7 @@ def _parsed(parser: options.Parser, kind: Any, line: str) -> Any:
 
 def load(shell: InteractiveShell) -> None:
     """Register the magics and the engine; once, however often it is called."""
-    if getattr(shell, "tpu_cell", None) is not None:
+    if getattr(getattr(shell, "tpu_cell", None), "registered", False):
         return
     magics = TpuMagics(shell)
     shell.register_magics(magics)
@@ -173,7 +173,7 @@ def load(shell: InteractiveShell) -> None:
 def unload(shell: InteractiveShell) -> None:
     """Take back the magics and the engine."""
     engine = getattr(shell, "tpu_cell", None)
-    if engine is None:
+    if engine is None or not engine.registered:
         return
     engine.unregister()
     configurables: list[Any] = shell.configurables

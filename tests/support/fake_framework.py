@@ -80,21 +80,27 @@ class Fake:
         return self.hint
 
 
-def make() -> Fake:
-    """Return a new fake, registered as torch."""
-    fake = Fake()
-    frameworks.REGISTRY["torch"] = (__name__, "current")
-    frameworks.adapter.cache_clear()
-    globals()["current"] = lambda: fake
-    return fake
+def package() -> types.ModuleType:
+    """Return a package `torch` that has a class and nothing more."""
+    made = types.ModuleType("torch")
+    made.Thing = type("Thing", (), {"__module__": "torch"})
+    return made
+
+
+def module_of(fake: Fake) -> types.ModuleType:
+    """Return a module as the registry wants one: it makes the adapter."""
+    made = types.ModuleType("_fake_adapter")
+    made.make = lambda: fake
+    return made
 
 
 def install() -> Fake:
-    """Return a new fake in a kernel, with a package `torch` that is nothing but a name."""
-    package = types.ModuleType("torch")
-    package.tensor = type("Tensor", (), {"__module__": "torch"})
-    sys.modules["torch"] = package
-    return make()
+    """Return a new fake in this kernel, in the place of torch."""
+    fake = Fake()
+    sys.modules.update({"torch": package(), "_fake_adapter": module_of(fake)})
+    frameworks.REGISTRY["torch"] = ("_fake_adapter", "make")
+    frameworks.adapter.cache_clear()
+    return fake
 
 
 def wait_for(condition, seconds: float = 30.0) -> None:

@@ -51,7 +51,11 @@ class Kernel:
     def __init__(self, python: str, devices: int = 2, **environment: str) -> None:
         self.manager = KernelManager()
         self.manager.kernel_spec.argv = [
-            python, "-m", "ipykernel_launcher", "-f", "{connection_file}",
+            python,
+            "-m",
+            "ipykernel_launcher",
+            "-f",
+            "{connection_file}",
         ]
         self._environment = {
             **os.environ,
