@@ -47,6 +47,11 @@ def measure(shell: Any, workload: Workload, pairs: int) -> Truth:
     shell.user_ns["device"] = device
     exec(workload.setup, shell.user_ns)
     finish = _finish(workload.where)
+    if workload.where == XLA:
+        import torch
+
+        # The eager workloads ran a backward before there was an XLA device (design, section 5).
+        torch.autograd.set_multithreading_enabled(False)
     finish()
     call = eval(f"lambda: {workload.statement}", shell.user_ns)
     for _ in range(3):

@@ -172,6 +172,17 @@ class TorchXla:
 
         return TorchCell(options, namespace, self.placement, self.devices().kind).running()
 
+    def timed(self) -> AbstractContextManager[None]:
+        """Return the context in which code is timed: nothing helps it, but backward works.
+
+        The autograd engine counts the devices once, at the first backward of the process; if
+        that came before the XLA device, only its calling thread knows the device.
+        """
+        import torch
+
+        context: AbstractContextManager[None] = torch.autograd.set_multithreading_enabled(False)
+        return context
+
     def materialize(self, outputs: Any) -> None:  # noqa: ARG002 - one program holds all that lives
         """Hand everything that is pending and alive to the device as one program."""
         import torch_xla

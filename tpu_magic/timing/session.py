@@ -7,7 +7,7 @@ import platform
 import uuid
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from types import TracebackType
@@ -59,7 +59,12 @@ class Session:
 
         An error of the person's code passes, without our frames in its traceback.
         """
-        with preserve.random_state(*frameworks.running()), undisturbed(self.adapter):
+        with ExitStack() as stack:
+            running = frameworks.running()
+            stack.enter_context(preserve.random_state(*running))
+            for adapter in running:
+                stack.enter_context(getattr(adapter, "timed", nullcontext)())
+            stack.enter_context(undisturbed(self.adapter))
             try:
                 yield
             except Exception as error:  # noqa: BLE001 - it goes on
