@@ -190,14 +190,31 @@ def test_a_container_with_nodes_of_some_chips_may_use_those(machine):
         machine.node(f"/dev/vfio/{group}")
     facts = detect(machine.probe())
     assert facts.chips == 2
-    assert "8 chip(s)" in facts.warnings[0]
+    assert "8 TPU v5e" in facts.warnings[0]
 
 
-def test_chips_without_a_node_cannot_be_used(machine):
+def test_chips_whose_nodes_cannot_be_seen_count_with_a_warning(machine):
     machine.pci("0000:00:04.0", 0x005E)
     facts = detect(machine.probe())
-    assert (facts.chips, facts.accelerator) == (0, None)
+    assert (facts.chips, facts.accelerator) == (1, "TPU v4")
     assert "/dev/accel*" in facts.warnings[0]
+
+
+@pytest.mark.parametrize("device", [0x0063, 0x005E])
+def test_nodes_of_the_family_of_another_driver_are_nodes_too(machine, device):
+    for index in range(4):
+        machine.pci(f"0000:00:{index + 4:02x}.0", device)
+    machine.node("/dev/accel0")
+    machine.node("/dev/accel1")
+    facts = detect(machine.probe())
+    assert facts.chips == 2
+    assert "device nodes of 2 only" in facts.warnings[0]
+
+
+def test_v2_or_v3_without_a_readable_subsystem_is_a_tpu_of_unknown_generation(machine):
+    machine.accel_chips(0x0027, 4)
+    facts = detect(machine.probe())
+    assert (facts.accelerator, facts.generation, facts.chips) == ("TPU", None, 4)
 
 
 def test_nodes_without_a_bus_count_beside_an_accelerator_type_only(machine):

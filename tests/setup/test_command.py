@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 
 import pytest
 from IPython.core.error import StdinNotImplementedError, UsageError
 
+from tpu_magic import frameworks
 from tpu_magic.host.owners import Holding, Owner
 from tpu_magic.options import Parser, output_options, split_words
 from tpu_magic.setup import command, stamp, versions
@@ -335,19 +337,37 @@ def test_keras_is_verified_on_the_backend_of_the_plan(world):
     assert (adapter, environ["KERAS_BACKEND"]) == ("keras", "jax")
 
 
-def test_an_adapter_that_is_not_there_yet_is_said_before_anything_is_done(world):
-    from tpu_magic import frameworks
-
+def test_an_adapter_that_is_not_there_yet_is_said_before_anything_is_done(world, monkeypatch):
+    monkeypatch.setattr(frameworks, "REGISTRY", {})
     world.install()
-    tools = Tools(**{**vars(world.tools()), "adapter": frameworks.adapter})
+    tools = Tools(**{**vars(world.tools()), "adapter": frameworks.adapter.__wrapped__})
     with pytest.raises(UsageError, match="not there yet"):
         command.run(SetupOptions(framework="tf", yes=True), world, tools=tools)
     assert world.packages.commands == []
 
 
-def test_notes_of_the_device_are_reasons(world, fake_adapter):
+def test_notes_of_the_device_are_shown(world, fake_adapter):
     world.adapter = fake_adapter(note="1 of 8 devices: started in cell 3")
-    assert world.run().reasons[-1] == "1 of 8 devices: started in cell 3"
+    assert str(world.run()).splitlines()[-1] == "  ! 1 of 8 devices: started in cell 3"
+
+
+def test_one_host_of_a_slice_is_not_started_alone(world, places):
+    world.install(torch="2.9.0", torch_xla="2.9.0", libtpu="0.0.21")
+    world.facts = dataclasses.replace(places["v5e"], hosts=4)
+    world.verdict = Verdict(True, "TPU", 1, "")
+    with pytest.raises(UsageError, match="1 of 4 hosts"):
+        world.run()
+    assert (world.verified, world.adapter.calls) == ([], [])
+    world.environ = {"TPU_PROCESS_BOUNDS": "1,1,1"}
+    assert world.run().connected
+
+
+def test_a_plan_on_a_slice_comes_with_the_command_for_every_host(world, places):
+    world.install(torch="2.9.0")
+    world.facts = dataclasses.replace(places["v5e"], hosts=4)
+    (way,) = world.run(check=True).ways
+    assert "--worker=all --command" in way
+    assert "torch_xla==2.9.0" in way
 
 
 def test_quiet_says_nothing(world):

@@ -149,6 +149,31 @@ def test_torch_on_a_gpu_is_left_as_it_is(plan):
     assert (made.fits, made.adapter) == (True, "torch-eager")
 
 
+def test_torch_for_a_gpu_is_its_default_build(plan):
+    made = plan({}, "gpu")
+    assert (made.installs, made.indexes, made.adapter) == (("torch",), (), "torch-eager")
+    assert plan({"torch": "2.9.0"}, "gpu", version="2.13").installs == ("torch==2.13",)
+    assert plan({"torch": "2.9.0+cu128"}, "gpu", version="2.9").fits
+
+
+def test_a_change_of_release_changes_libtpu_only_when_it_must(plan):
+    wrong = {"torch": "2.9.0", "torch_xla": "2.8.0"}
+    made = plan({**wrong, "libtpu": "0.0.21.1"}, "v5e")
+    assert made.installs == ("torch_xla==2.9.0", "tpu-info")
+    made = plan({**wrong, "libtpu": "0.0.17", "tpu-info": "0.8"}, "v5e")
+    assert made.installs == ("torch_xla==2.9.0", "libtpu==0.0.21")
+    made = plan({**wrong, "libtpu-nightly": "0.1", "tpu-info": "0.8"}, "v5e")
+    assert (made.uninstalls, made.installs[-1]) == (("libtpu-nightly",), "libtpu==0.0.21")
+    made = plan({**wrong, "libtpu-nightly": "0.1", "libtpu": "0.0.21"}, "v5e")
+    assert made.uninstalls == ("libtpu", "libtpu-nightly")
+
+
+def test_a_release_that_is_asked_for_never_leaves_torch_tpu_beside_it(plan):
+    both = {"torch": "2.9.0", "torch_xla": "2.9.0", "torch_tpu": "0.2.0"}
+    assert plan(both, version="2.9").uninstalls == ("torch_tpu",)
+    assert plan(both, version="2.8").uninstalls == ("torch_tpu",)
+
+
 def test_the_processor_of_a_tpu_machine_is_torch_as_it_is(plan):
     assert plan(COLAB, "v5e", device="cpu").adapter == "torch-eager"
     assert plan(COLAB, "plain", device="cpu").adapter == "torch"
@@ -255,6 +280,11 @@ def test_keras_takes_the_backend_that_is_configured_loaded_or_installed(
     made = plan(installed, framework="keras", **more)
     assert made.environ == {"KERAS_BACKEND": backend}
     assert made.fits
+
+
+def test_a_configured_backend_that_is_not_installed_is_refused(plan):
+    made = plan({"keras": "3.10.0"}, framework="keras", environ={"KERAS_BACKEND": "torch"})
+    assert "torch is not installed" in made.refusal
 
 
 def test_keras_on_a_tpu_build_of_tensorflow(plan):

@@ -20,9 +20,8 @@ from dataclasses import dataclass
 GIB = 2**30
 VENDOR = 0x1AE0
 
-# Chips on Google's bus identity list that no public table names. Other devices of the same
-# vendor (network card, disk) are no TPU: only these and the table's count.
-UNNAMED_PCI_DEVICES = frozenset({0x0056})
+# A chip on the libraries' lists that no public table names.
+_UNNAMED = 0x0056
 
 
 @dataclass(frozen=True)
@@ -147,6 +146,9 @@ GENERATIONS = (
         "jax only; node and devices per chip not published, taken as one per core",
     ),
 )  # fmt: skip
+
+# Other devices of the vendor (network card, disk) are no TPU.
+PCI_DEVICES = frozenset({_UNNAMED, *(row.pci_device for row in GENERATIONS)})
 
 
 def _bare(name: str) -> str:

@@ -214,7 +214,7 @@ def _promised(env: Mapping[str, str], environment: str) -> str | None:
 
 
 def _chips(probe: Probe) -> _Bus:
-    """Count distinct chips on the bus that have a device node here.
+    """Count distinct chips on the bus, those with a device node where nodes can be seen.
 
     Libraries count functions of the bus; a chip may have two. A container may see the bus of
     the whole machine and the nodes of some chips only. Bounds variables are never used: on a
@@ -226,24 +226,18 @@ def _chips(probe: Probe) -> _Bus:
         return _chips_without_bus(probe, nodes)
     generations = {generation for _, generation, _ in functions}
     generation = next(iter(generations)) if len(generations) == 1 else None
-    on_bus = {chip for chip, _, _ in functions}
-    family = generation.node if generation else "vfio" if nodes["vfio"] else "accel"
-    if family == "accel":
-        usable = min(len(on_bus), len(nodes["accel"]))
-    else:
-        usable = len({chip for chip, _, group in functions if group in nodes["vfio"]})
-    label = generation.label if generation else "TPU"
-    reasons = [f"{len(on_bus)} {label} chip(s) on the PCI bus"]
-    warnings = []
-    node = "/dev/accel*" if family == "accel" else "/dev/vfio/*"
-    if usable < len(on_bus):
-        warnings.append(
-            f"{len(on_bus)} chip(s) on the PCI bus but {usable} device node(s) ({node}): "
-            "only chips with a node can be opened from here"
-        )
-    else:
-        reasons.append(f"each has its device node ({node})")
-    return _Bus(generation, usable, tuple(reasons), tuple(warnings))
+    on_bus = len({chip for chip, _, _ in functions})
+    with_node = len({chip for chip, _, group in functions if group in nodes["vfio"]})
+    # Where groups cannot be told, by the number of nodes, of whichever family there are.
+    usable = with_node or min(on_bus, len(nodes["accel"]) or len(nodes["vfio"]))
+    found = f"{on_bus} {generation.label if generation else 'TPU'} chip(s) on the PCI bus"
+    if usable == on_bus:
+        return _Bus(generation, on_bus, (f"{found}, each with its device node",))
+    if usable:
+        warning = f"{found}, but device nodes of {usable} only: the others cannot be opened here"
+        return _Bus(generation, usable, (found,), (warning,))
+    warning = f"{found}, but no /dev/accel* or /dev/vfio/N is visible: opening them may fail"
+    return _Bus(generation, on_bus, (found,), (warning,))
 
 
 def _chips_without_bus(probe: Probe, nodes: Mapping[str, Collection[str]]) -> _Bus:
@@ -269,10 +263,10 @@ def _bus_functions(root: Path) -> list[tuple[str, Generation | None, str]]:
     for path in _entries(root / "sys/bus/pci/devices"):
         if _number(path / "vendor") != table.VENDOR:
             continue
-        device = _number(path / "device")
-        generation = table.by_pci(device or 0, _number(path / "subsystem_device"))
-        if generation is None and device not in table.UNNAMED_PCI_DEVICES:
+        device = _number(path / "device") or 0
+        if device not in table.PCI_DEVICES:
             continue
+        generation = table.by_pci(device, _number(path / "subsystem_device"))
         try:
             group = (path / "iommu_group").readlink().name
         except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -242,9 +243,11 @@ def _report(situation: Situation, plan: Plan, held: Holding) -> SetupReport:
     reasons = (_interpreter(situation), *facts.reasons, demands_line(situation), *plan.reasons)
     holders = (f"the chip is held by {owner.sentence()}" for owner in held.others)
     warnings = (*facts.warnings, *holders, held.lock_sentence(), *findings(situation))
-    commands: tuple[str, ...] = ()
-    if not plan.fits and not plan.refusal:
-        commands = install.as_text(plan, install.find_installer() or install.pip(sys.executable))
+    commands, ways = _commands(plan), plan.ways
+    if commands and facts.hosts > 1:
+        every = shlex.join(["--worker=all", "--command", " && ".join(commands)])
+        ssh = f"gcloud compute tpus tpu-vm ssh NAME --zone ZONE {every}"
+        ways = (*ways, f"on all {facts.hosts} hosts, which need the same packages: {ssh}")
     return SetupReport(
         host=facts.environment,
         accelerator=facts.accelerator,
@@ -255,9 +258,15 @@ def _report(situation: Situation, plan: Plan, held: Holding) -> SetupReport:
         reasons=tuple(filter(None, reasons)),
         framework=situation.framework,
         refusal=plan.refusal,
-        ways=plan.ways,
+        ways=ways,
         warnings=tuple(filter(None, warnings)),
     )
+
+
+def _commands(plan: Plan) -> tuple[str, ...]:
+    if plan.fits or plan.refusal:
+        return ()
+    return install.as_text(plan, install.find_installer() or install.pip(sys.executable))
 
 
 def _interpreter(situation: Situation) -> str:
@@ -295,7 +304,7 @@ def _agrees(report: SetupReport, shell: Any, tools: Tools) -> bool:
     """Show the plan and ask, where the frontend can ask."""
     if not hasattr(shell, "kernel") and not _is_terminal():
         return False
-    tools.say(str(report))
+    tools.say("\n".join(report.plan))
     try:
         answer = tools.ask("Install this? [y/N] ")
     except (EOFError, OSError, StdinNotImplementedError):
@@ -331,6 +340,13 @@ def _refuse_conflict(situation: Situation, plan: Plan, held: Holding) -> None:
     if plan.framework == "torch":
         for blocked in fatal_imports(situation, xla=plan.adapter == "torch"):
             raise UsageError(blocked)
+    hosts, alone = situation.facts.hosts, situation.environ.get("TPU_PROCESS_BOUNDS") == "1,1,1"
+    if hosts > 1 and not alone and situation.target == "tpu":
+        raise UsageError(
+            f"this is 1 of {hosts} hosts of a slice, and a TPU that is started on one of them "
+            "waits for the others: run the same program on every host (--hosts is not there yet), or set "
+            "TPU_PROCESS_BOUNDS=1,1,1 and TPU_CHIPS_PER_PROCESS_BOUNDS to use this host alone"
+        )
     limited = any(situation.environ.get(f"TPU_VISIBLE_{what}") for what in ("CHIPS", "DEVICES"))
     if situation.target == "tpu" and not limited and held.others:
         raise UsageError(f"the TPU is busy: {'; '.join(owner.sentence() for owner in held.others)}")
@@ -374,5 +390,7 @@ def _fingerprint(situation: Situation, plan: Plan) -> str:
 
 def _connect(report: SetupReport, adapter: Adapter, options: SetupOptions) -> SetupReport:
     info = adapter.connect(simulate=options.simulate, require_tpu=options.require_tpu)
-    report = replace(report, connected=True, device=info.label(), devices=info.count)
-    return _because(report, info.note) if info.note else report
+    warnings = (*report.warnings, info.note) if info.note else report.warnings
+    return replace(
+        report, connected=True, device=info.label(), devices=info.count, warnings=warnings
+    )

@@ -91,8 +91,8 @@ def _keras_plan(situation: Situation) -> Plan:
         reasons.append(f"keras {keras} is not what is wanted" if keras else "keras is missing")
         installs = (f"keras=={version}" if version else f"keras>={table.KERAS}",)
     makers = {"jax": _jax_plan, "tensorflow": _tensorflow_plan}
-    maker = makers.get(backend)
-    below = maker(replace(situation, version=None)) if maker else Plan("keras", "keras")
+    maker = makers.get(backend, partial(_other_backend, backend=backend))
+    below = maker(replace(situation, version=None))
     return replace(
         below,
         framework="keras",
@@ -101,6 +101,14 @@ def _keras_plan(situation: Situation) -> Plan:
         installs=() if below.refusal else (*installs, *below.installs),
         reasons=(*reasons, *below.reasons),
     )
+
+
+def _other_backend(situation: Situation, backend: str) -> Plan:
+    """Take a backend that this plan cannot install: it is there, or refused."""
+    if situation.has(backend):
+        return Plan("keras", "keras", reasons=(f"{backend} is installed",))
+    refusal = f"KERAS_BACKEND={backend} is set, but {backend} is not installed"
+    return Plan("keras", "keras", refusal=refusal, ways=("set KERAS_BACKEND=jax",))
 
 
 _NO_TENSORFLOW = (
@@ -134,10 +142,8 @@ def _tensorflow_plan(situation: Situation) -> Plan:
         if present and version in (None, situation.versions[present]):
             return plan(reasons=(f"{found} is installed",))
         pin = f"tensorflow-cpu=={version}" if version else "tensorflow-cpu"
-        return plan(
-            installs=(pin,),
-            reasons=(f"{found} is not what is asked for" if present else "tensorflow is missing",),
-        )
+        why = f"{found} is not what is asked for" if present else "tensorflow is missing"
+        return plan(installs=(pin,), reasons=(why,))
     if situation.has("tensorflow-tpu"):
         return plan(
             reasons=(f"tensorflow-tpu {situation.versions['tensorflow-tpu']} is installed",)

@@ -9,7 +9,7 @@ from functools import partial
 from packaging.version import Version
 
 from tpu_magic.setup import versions as table
-from tpu_magic.setup.situation import Plan, Situation
+from tpu_magic.setup.situation import Plan, Situation, name_of
 from tpu_magic.setup.versions import TorchRelease, minor, public
 
 _PLACEHOLDER = Version("1.0")  # an empty package, which pip takes where no wheel fits
@@ -20,6 +20,7 @@ _TWO_LIBTPUS = (
 )
 
 _xla_plan = partial(Plan, "torch", "torch")
+_eager_plan = partial(Plan, "torch", "torch-eager")
 _successor_plan = partial(Plan, "torch", "torch-tpu")
 
 
@@ -30,11 +31,11 @@ def torch_plan(situation: Situation) -> Plan:
     successor = situation.has("torch_tpu")
     plain_cpu = situation.device == "cpu" and (situation.facts.tpu or not matching)
     choices: tuple[tuple[object, Callable[[], Plan]], ...] = (
+        (situation.target == "gpu", lambda: _on_gpu(situation, torch)),
         (situation.version, lambda: _asked_for(situation, situation.version or "")),
         (xla and successor, lambda: _both(situation, xla or "")),
-        (torch and plain_cpu, lambda: _as_it_is(torch, "CPU")),
+        (torch and plain_cpu, lambda: _eager_plan(reasons=(f"torch {torch} runs as it is",))),
         (successor, lambda: _torch_tpu(situation)),
-        (torch and situation.target == "gpu", lambda: _as_it_is(torch, "GPU")),
         (matching, lambda: _matching(situation)),
         (torch and xla, lambda: _mismatch(situation, torch, xla or "")),
         (torch, lambda: _beside_torch(situation, torch)),
@@ -43,9 +44,13 @@ def torch_plan(situation: Situation) -> Plan:
     return next(make for condition, make in choices if condition)()
 
 
-def _as_it_is(torch: str, where: str) -> Plan:
-    reason = f"torch {torch} runs on the {where} as it is"
-    return Plan("torch", "torch-eager", reasons=(reason,))
+def _on_gpu(situation: Situation, torch: str) -> Plan:
+    """Plan for torch itself: its default build is the one for GPUs."""
+    wanted = situation.version
+    if torch and (wanted is None or public(torch).startswith(wanted)):
+        return _eager_plan(reasons=(f"torch {torch} runs on the GPU as it is",))
+    why = f"torch {wanted} is asked for" if wanted else "torch is not installed"
+    return _eager_plan(installs=(f"torch=={wanted}" if wanted else "torch",), reasons=(why,))
 
 
 def _without_torch(situation: Situation, xla: str | None) -> Plan:
@@ -85,29 +90,32 @@ def _matching(situation: Situation) -> Plan:
     and verification says whether it works.
     """
     torch, xla = situation.versions["torch"], situation.versions["torch_xla"]
-    reasons = [f"torch {torch} and torch_xla {xla} are of the same release"]
+    reason = f"torch {torch} and torch_xla {xla} are of the same release"
     row = table.release_for(torch_xla=xla)
     if situation.target != "tpu" or row is None:
-        return _xla_plan(reasons=tuple(reasons))
-    here = [f"{n}=={situation.versions[n]}" for n in _LIBTPUS if situation.has(n)]
-    if len(here) > 1:
-        return _xla_plan(
-            uninstalls=_LIBTPUS,
-            installs=(_libtpu(situation, row),),
-            links=row.links,
-            reasons=(*reasons, _TWO_LIBTPUS),
-        )
+        return _xla_plan(reasons=(reason,))
+    uninstalls, installs, why = _libtpu_changes(situation, row, lenient=True)
+    links = row.links if installs else ()
+    return _xla_plan(uninstalls=uninstalls, installs=installs, links=links, reasons=(reason, *why))
+
+
+def _libtpu_changes(
+    situation: Situation, row: TorchRelease, *, lenient: bool
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Return what goes, what comes, and why, so that there is one libtpu that fits the release."""
+    here = {name: f"{name}=={situation.versions[name]}" for name in _LIBTPUS if situation.has(name)}
+    wanted = _libtpu(situation, row)
     if not here:
-        return _xla_plan(
-            installs=(_libtpu(situation, row),),
-            links=row.links,
-            reasons=(*reasons, "libtpu is missing, without which the TPU cannot be opened"),
-        )
-    if here[0] not in row.libtpu:
-        reasons.append(
-            f"{here[0]} is not what torch_xla {xla} was built for ({' or '.join(row.libtpu)})"
-        )
-    return _xla_plan(reasons=tuple(reasons))
+        return (), (wanted,), ("libtpu is missing, without which the TPU cannot be opened",)
+    if len(here) > 1:
+        return _LIBTPUS, (wanted,), (_TWO_LIBTPUS,)
+    ((name, pin),) = here.items()
+    if pin in row.libtpu:
+        return (), (), ()
+    why = f"{pin} is not what torch_xla {row.torch_xla} was built for ({' or '.join(row.libtpu)})"
+    if lenient:
+        return (), (), (why,)
+    return () if name == name_of(wanted) else (name,), (wanted,), (why,)
 
 
 def _mismatch(situation: Situation, torch: str, xla: str) -> Plan:
@@ -168,7 +176,7 @@ def _asked_for(situation: Situation, version: str) -> Plan:
     torch, xla = situation.versions.get("torch"), _torch_xla(situation)
     keep = bool(torch) and minor(torch or "0") == row.minor
     if keep and xla and minor(xla) == row.minor:
-        return _matching(situation)
+        return _both(situation, xla) if situation.has("torch_tpu") else _matching(situation)
     reason = f"release {row.minor} is asked for"
     return _release(situation, row, (reason,), keep_torch=keep)
 
@@ -191,11 +199,13 @@ def _release(
         reasons = (*reasons, "torch comes in its CPU build: the TPU and XLA's CPU need no CUDA")
     if situation.versions.get("torch_xla") != row.torch_xla:
         installs.append(f"torch_xla=={row.torch_xla}")
+    uninstalls = ("torch_tpu",) if situation.has("torch_tpu") else ()
     if situation.target == "tpu":
-        installs += [_libtpu(situation, row), "tpu-info"]
+        goes, comes, why = _libtpu_changes(situation, row, lenient=False)
+        uninstalls, reasons = (*uninstalls, *goes), (*reasons, *why)
+        installs += [*comes, *(() if situation.has("tpu-info") else ("tpu-info",))]
     if (found := situation.versions.get("torch_xla")) and Version(found) <= _PLACEHOLDER:
         reasons = (*reasons, f"torch_xla {found} is an empty placeholder package")
-    uninstalls = ("torch_tpu",) if situation.has("torch_tpu") else ()
     return _xla_plan(
         installs=tuple(installs),
         uninstalls=uninstalls,
