@@ -36,7 +36,7 @@ def look(probe, held=None, adapters=None, measured=()):
     return gather(
         probe,
         holding=lambda: held or Holding(),
-        adapters=lambda facts: adapters or {},
+        running=lambda: adapters or [],
         monitor=lambda facts, environ: list(measured),
     )
 
@@ -66,26 +66,24 @@ def test_monitoring_is_shown_when_it_answers(machine):
 
 
 def test_a_connected_runtime_is_asked_and_never_connected(machine, fake_adapter):
-    idle, live = fake_adapter(), fake_adapter(count=2)
-    live.held = True
-    report = look(machine(), adapters={"idle": idle, "torch": live})
+    live = fake_adapter(count=2)
+    report = look(machine(), adapters=[live])
     assert report.connected == "torch"
     assert report.devices == (
         DeviceRow("XLA CPU", 2**20, 2**30, None),
         DeviceRow("XLA CPU", None, None, None),
     )
-    assert idle.calls == live.calls == []
+    assert live.calls == []
     assert "connected: torch" in str(report)
     assert "not measured" in str(report)
 
 
 def test_load_is_joined_to_the_devices_of_the_runtime(machine, fake_adapter):
     live = fake_adapter("TPU v5e", 1, on_tpu=True)
-    live.held = True
     probe = machine(chips=1, environ={"TPU_SKIP_MDS_QUERY": "1"})
     rows = [DeviceRow("TPU v5e", 0, 1, 50.0)]
-    assert look(probe, adapters={"torch": live}, measured=rows).devices[0].load_percent == 50.0
-    assert look(probe, adapters={"torch": live}, measured=rows * 2).devices[0].load_percent is None
+    assert look(probe, adapters=[live], measured=rows).devices[0].load_percent == 50.0
+    assert look(probe, adapters=[live], measured=rows * 2).devices[0].load_percent is None
 
 
 def test_holders_are_named_with_their_start(machine):
@@ -165,11 +163,17 @@ def test_monitoring_without_libtpu_is_an_empty_list(places):
     assert info._monitored(places["v5e"], {"PYTHONPATH": "/nowhere"}) == []
 
 
-def test_plain_torch_is_asked_on_a_gpu_only_and_plain_python_never(
-    monkeypatch, fake_adapter, places
-):
-    registry = dict.fromkeys(("torch", "torch-eager", "plain"), ("m", "A"))
-    monkeypatch.setattr(info.frameworks, "REGISTRY", registry)
-    monkeypatch.setattr(info.frameworks, "adapter", lambda name: fake_adapter())
-    assert set(info._registered(places["plain"])) == {"torch"}
-    assert set(info._registered(places["gpu"])) == {"torch", "torch-eager"}
+def test_plain_torch_holds_a_device_on_a_gpu_only(machine, fake_adapter):
+    eager = fake_adapter("CUDA GPU", 1)
+    eager.name = "torch-eager"
+    assert look(machine(), adapters=[eager]).connected is None
+    node = machine().root / "dev" / "nvidia0"
+    node.parent.mkdir()
+    node.touch()
+    report = look(machine(), adapters=[eager])
+    assert (report.connected, report.devices[0].kind) == ("torch-eager", "CUDA GPU")
+
+
+def test_by_default_the_runtimes_of_this_process_are_asked(machine, monkeypatch):
+    monkeypatch.setattr(info.frameworks, "REGISTRY", {})
+    assert gather(machine(), holding=Holding).connected is None

@@ -344,8 +344,9 @@ def _refuse_conflict(situation: Situation, plan: Plan, held: Holding) -> None:
     if hosts > 1 and not alone and situation.target == "tpu":
         raise UsageError(
             f"this is 1 of {hosts} hosts of a slice, and a TPU that is started on one of them "
-            "waits for the others: run the same program on every host (--hosts is not there yet), or set "
-            "TPU_PROCESS_BOUNDS=1,1,1 and TPU_CHIPS_PER_PROCESS_BOUNDS to use this host alone"
+            "waits for the others: run the same program on every host (--hosts is not there "
+            "yet), or set TPU_PROCESS_BOUNDS=1,1,1 and TPU_CHIPS_PER_PROCESS_BOUNDS to use this "
+            "host alone"
         )
     limited = any(situation.environ.get(f"TPU_VISIBLE_{what}") for what in ("CHIPS", "DEVICES"))
     if situation.target == "tpu" and not limited and held.others:

@@ -16,7 +16,6 @@ from tpu_magic.host import metadata
 from tpu_magic.host.detect import HostFacts, Probe, detect
 from tpu_magic.host.limits import limits
 from tpu_magic.host.owners import Holding, owners
-from tpu_magic.options import FRAMEWORKS
 from tpu_magic.report import render
 from tpu_magic.report.render import Table, View
 from tpu_magic.report.result import Result
@@ -131,7 +130,7 @@ def _of(used: int | None, limit: int | None) -> str:
 def gather(
     probe: Probe | None = None,
     holding: Callable[[], Holding] = owners,
-    adapters: Callable[[HostFacts], Mapping[str, Adapter]] | None = None,
+    running: Callable[[], list[Adapter]] = frameworks.running,
     monitor: Callable[[HostFacts, Mapping[str, str]], list[DeviceRow]] | None = None,
 ) -> InfoReport:
     """Look at devices, versions and holders; connect to nothing and import no framework.
@@ -142,15 +141,16 @@ def gather(
         What detection looks at.
     holding
         Says who holds the chip.
-    adapters
-        Returns the adapters by name (default: those registered that may hold an accelerator).
+    running
+        Returns the adapters whose runtime is up.
     monitor
         Reads memory and load of the chips (default: libtpu's monitoring, in a child).
     """
     probe = probe or Probe()
     facts = detect(probe)
-    known = (adapters or _registered)(facts)
-    name, adapter = next((pair for pair in known.items() if pair[1].connected()), (None, None))
+    # Plain torch counts as running once it is loaded, but holds a device on a GPU only.
+    live = (each for each in running() if facts.gpu or each.name != "torch-eager")
+    adapter = next(live, None)
     measured = (monitor or _monitored)(facts, probe.environ) if facts.tpu else []
     held = holding()
     return InfoReport(
@@ -158,7 +158,7 @@ def gather(
         accelerator=facts.accelerator,
         chips=facts.chips,
         hosts=facts.hosts,
-        connected=name,
+        connected=adapter.name if adapter else None,
         devices=tuple(_of_runtime(adapter, measured) if adapter else measured or _of_chips(facts)),
         versions=versions.installed(),
         holders=tuple(_holders(held, facts)),
@@ -167,12 +167,6 @@ def gather(
         costs=tuple(_costs(facts, probe)),
         warnings=facts.warnings,
     )
-
-
-def _registered(facts: HostFacts) -> dict[str, Adapter]:
-    """Return the adapters that may hold an accelerator: plain torch does so on a GPU only."""
-    wanted = (*FRAMEWORKS, "torch-eager") if facts.gpu else FRAMEWORKS
-    return {name: frameworks.adapter(name) for name in frameworks.REGISTRY if name in wanted}
 
 
 def _of_runtime(adapter: Adapter, measured: list[DeviceRow]) -> list[DeviceRow]:
