@@ -148,6 +148,11 @@ class CellEngine:
             ("post_run_cell", self._post_run_cell),
         ]
 
+    @property
+    def meter(self) -> Meter | None:
+        """What measures the cell that is on the device now; None between cells."""
+        return None if self._active is None else self._active.meter
+
     # --- what the cell's own code calls ---------------------------------------------------
     # Each returns a callable made of C functions, which the cell calls: what is raised has
     # the cell's own frame as the last one of its traceback, and none of ours.

@@ -168,6 +168,10 @@ def load(shell: InteractiveShell) -> None:
     configurables: list[Any] = shell.configurables
     configurables.append(magics)
     magics.engine.register()
+    if hasattr(shell, "kernel"):
+        from tpu_magic import lab
+
+        lab.attach(shell, magics.engine)
 
 
 def unload(shell: InteractiveShell) -> None:
@@ -175,6 +179,10 @@ def unload(shell: InteractiveShell) -> None:
     engine = getattr(shell, "tpu_cell", None)
     if engine is None or not engine.registered:
         return
+    if hasattr(shell, "tpu_lab"):
+        from tpu_magic import lab
+
+        lab.detach(shell)
     engine.unregister()
     configurables: list[Any] = shell.configurables
     configurables[:] = [item for item in configurables if type(item) is not TpuMagics]
