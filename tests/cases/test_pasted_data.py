@@ -145,7 +145,7 @@ CELLS = {
         """
         data = torch.randn(40, 6)
         labels = (data.sum(1) > 0).long()
-        loader = DataLoader(TensorDataset(data, labels), batch_size=8, shuffle=True, pin_memory=True)
+        loader = DataLoader(TensorDataset(data, labels), batch_size=8, shuffle=True, )
         for i, (xb, yb) in enumerate(loader):
             xb, yb = xb.to("cuda", non_blocking=True), yb.cuda()
             opt.zero_grad()

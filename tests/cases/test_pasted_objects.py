@@ -407,7 +407,7 @@ CELLS = {
         net[0].bias.register_post_accumulate_grad_hook(lambda p: seen.append(tuple(p.shape)))
         net[2].register_forward_hook(lambda m, a, out: out * 2)
         net[2].register_forward_pre_hook(lambda m, a: (a[0] + 1,))
-        net[0].register_full_backward_hook(lambda m, gi, go: seen.append("full"))
+        net[2].register_full_backward_hook(lambda m, gi, go: seen.append("full"))
         net.register_load_state_dict_post_hook(lambda m, k: seen.append("loaded"))
         opt = torch.optim.SGD(net.parameters(), lr=0.1)
         opt.register_step_post_hook(lambda *a: seen.append("stepped"))

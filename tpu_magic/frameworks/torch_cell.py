@@ -13,6 +13,11 @@ from typing import Any
 import torch
 import torch_xla
 from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -50,7 +55,6 @@ class TorchCell:
         self.placement = placement
         self.device_kind = device_kind
         self.copied_cuda_code = False
-        self.inside = False
         self._options = options
         self._namespace = namespace
         self._thread = threading.get_ident()
@@ -60,6 +64,7 @@ class TorchCell:
         self._needs_no_help: set[tuple[int, bool, bool]] = set()
         self._kept = {id(namespace[name]) for name in options.keep if name in namespace}
         self._files: dict[int, Tensor] = {}
+        self._fused: list[tuple[dict[str, Any], Any]] = []
         self._steps: Counter[int] = Counter()
         self._batches = 0
         self._rows_since_step = 0
@@ -89,6 +94,13 @@ class TorchCell:
                 (register_optimizer_step_post_hook, self._after_optimizer),
             ):
                 undo.callback(register(hook).remove)
+            for register, hook in (
+                (register_module_module_registration_hook, self._module_changed),
+                (register_module_parameter_registration_hook, self._tensor_changed),
+                (register_module_buffer_registration_hook, self._tensor_changed),
+            ):
+                undo.callback(register(hook).remove)
+            undo.callback(self._restore_fused)
             undo.enter_context(patched(self, self._namespace, self._thread))
             if self._options.seed is not None:
                 torch.manual_seed(self._options.seed)
@@ -127,6 +139,15 @@ class TorchCell:
 
     # --- modules --------------------------------------------------------------------------
 
+    @property
+    def inside(self) -> bool:
+        """Whether a module's call, or code that gets no help, is running."""
+        return self._meet.inside
+
+    @inside.setter
+    def inside(self, value: bool) -> None:
+        self._meet.inside = value
+
     def call_module(
         self, module: nn.Module, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
@@ -134,7 +155,7 @@ class TorchCell:
         __tracebackhide__ = True
         self._resume()
         if id(module) in self._kept:
-            args, kwargs = pytree.tree_map_only(Tensor, lambda item: item.cpu(), (args, kwargs))
+            args, kwargs = pytree.tree_map_only(Tensor, self.placement.read, (args, kwargs))
             with self._native():
                 return call(module, *args, **kwargs)
         with torch._C.DisableTorchFunction():  # noqa: SLF001 - our own work, not the person's
@@ -173,7 +194,10 @@ class TorchCell:
 
     def prepare(self, module: nn.Module) -> None:
         """Move a module to the device, once, and remember what was moved."""
-        if module in self._prepared:
+        first = next(module.parameters(), None)
+        if first is not None and torch._C._functorch.is_functorch_wrapped_tensor(first):  # noqa: SLF001
+            return  # `functional_call` within `vmap` or `grad`: not the module's own tensors
+        if module in self._prepared and (first is None or self.placement.is_there(first)):
             return
         self._prepared.add(module)
         for tensor in (*module.parameters(), *module.buffers()):
@@ -181,15 +205,27 @@ class TorchCell:
         moved = torch_move.move_module(module, self.placement.replicate, self.placement.is_there)
         self._note_move(moved, module, "parameter")
 
+    def _module_changed(self, _: nn.Module, __: str, part: nn.Module | None) -> None:
+        """Look at every module again, after a part was put into one."""
+        if part is not None and threading.get_ident() == self._thread:
+            self._forget_prepared()
+
+    def _tensor_changed(self, _: nn.Module, __: str, tensor: Tensor | None) -> None:
+        if isinstance(tensor, Tensor) and not self.placement.is_there(tensor):
+            self._module_changed(_, __, nn.Module())
+
+    def _forget_prepared(self) -> None:
+        for part in list(self._prepared):
+            self._prepared.discard(part)
+        self._needs_no_help.clear()
+
     def module_to_host(self, module: nn.Module) -> None:
         """Move a module back to the host, keeping every identity."""
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             for tensor in (*module.parameters(), *module.buffers()):
                 self.placement.forget(tensor)
             torch_move.move_module(module, Tensor.cpu, lambda item: not self.placement.is_there(item))
-        for part in list(self._prepared):
-            self._prepared.discard(part)
-        self._needs_no_help.clear()
+        self._forget_prepared()
         moved_objects.pop(module, None)
 
     def _note_move(self, moved: torch_move.Moved, owner: Any, what: str) -> None:
@@ -246,10 +282,17 @@ class TorchCell:
         self.facts.input_wait_s += waited_s
         self._batches += 1
         with torch._C.DisableTorchFunction():  # noqa: SLF001
-            placed, rows = torch_feed.place_batch(batch, self.placement.split)
+            placed, rows = torch_feed.place_batch(batch, self._feed_tensor)
         if rows is not None:
             self.placement.rows = rows
             self._count_rows(rows)
+        return placed
+
+    def _feed_tensor(self, tensor: Tensor) -> Tensor:
+        if self.placement.is_there(tensor):
+            return tensor
+        placed = self.placement.split(tensor)
+        self.placement.fed.add(placed)
         return placed
 
     def _count_rows(self, rows: int) -> None:
@@ -263,6 +306,11 @@ class TorchCell:
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if threading.get_ident() != self._thread:
             return
+        for group in optimizer.param_groups:
+            if group.get("fused"):
+                # There is no fused kernel for the device: its compiler fuses by itself.
+                self._fused.append((group, group["fused"]))
+                group["fused"] = None
         if optimizer not in self._prepared:
             with torch._C.DisableTorchFunction():  # noqa: SLF001
                 self._prepare_optimizer(optimizer)
@@ -271,6 +319,11 @@ class TorchCell:
         if closure is None:
             # Its own code needs no help; a closure is the person's, and may.
             self._pause()
+
+    def _restore_fused(self) -> None:
+        while self._fused:
+            group, value = self._fused.pop()
+            group["fused"] = value
 
     def _prepare_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         parameters = [item for group in optimizer.param_groups for item in group["params"]]
@@ -286,6 +339,7 @@ class TorchCell:
         if threading.get_ident() != self._thread:
             return
         self._resume()
+        self._restore_fused()
         self._trace_s += time.perf_counter() - self._optimizer_started
         self._steps[id(optimizer)] += 1
         self._examples_trained += self._rows_since_step
@@ -332,7 +386,7 @@ class TorchCell:
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             whole = self._files.get(tensor.untyped_storage()._cdata)  # noqa: SLF001
             if whole is None or whole.shape != tensor.shape:
-                whole = tensor.detach().cpu()
+                whole = self.placement.read(tensor.detach())
                 self._files[tensor.untyped_storage()._cdata] = whole  # noqa: SLF001
             return whole.detach().requires_grad_(tensor.requires_grad)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,13 +17,12 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from tpu_magic.frameworks.torch_index import Indexing
 from tpu_magic.frameworks.torch_place import Placement
 from tpu_magic.frameworks.torch_rules import Kind, kind_of
 
 Function = Callable[..., Any]
 
-# A first axis this short is indexed by what it means (`hidden[0]`), not by a loop's counter.
-_SHORT_AXIS = 16
 # An elementwise operation that makes this many values, and this many times more than it
 # takes (distances by broadcasting), is worth the device.
 _MANY_VALUES = 1 << 16
@@ -46,6 +44,8 @@ class Meet(TorchFunctionMode):
         Host time in `backward` calls, and their number.
     loading
         True inside a data loader: device tensors of a dataset are indexed on the host.
+    inside
+        True inside a module's call, where an index means the same in every step.
     """
 
     def __init__(self, placement: Placement) -> None:
@@ -54,15 +54,18 @@ class Meet(TorchFunctionMode):
         self.helped = False
         self.used = False
         self.loading = False
+        self.inside = False
         self.trace_s = 0.0
         self.backwards = 0
         self._kinds: dict[Any, Kind] = {}
-        self._slices: dict[int, tuple[weakref.ref[Tensor], Tensor, Any]] = {}
+        self._indexing = Indexing(placement)
         self._handlers: dict[Kind, Callable[[Function, tuple[Any, ...], dict[str, Any]], Any]] = {
             Kind.READ: self._read,
             Kind.COMPUTE: self._compute,
             Kind.HEAVY: self._heavy,
             Kind.FACTORY: self._factory,
+            Kind.LIKE: self._like,
+            Kind.DRAW: self._draw,
             Kind.VIEW: self._view,
             Kind.INPLACE: self._in_place,
             Kind.GETITEM: self._getitem,
@@ -97,7 +100,10 @@ class Meet(TorchFunctionMode):
         # Detached: torch's warning about reading a tensor with a history names the calling
         # line, which would be this one.
         tensor, *rest = args
-        return func(tensor.detach(), *rest, **kwargs)
+        tensor = tensor.detach()
+        if self.placement.is_there(tensor):
+            tensor = self.placement.whole(tensor)
+        return func(tensor, *rest, **kwargs)
 
     def _compute(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
@@ -138,12 +144,32 @@ class Meet(TorchFunctionMode):
             self.placement.marked.add(made)
         return made
 
+    def _like(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        __tracebackhide__ = True
+        if not (args and self.placement.is_there(args[0])):
+            return self._factory(func, args, kwargs)
+        if self._names_device(kwargs.get("device")):
+            kwargs = {**kwargs, "device": None}
+        return func(*args, **kwargs)
+
+    def _draw(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        __tracebackhide__ = True
+        target, *rest = args
+        if self.inside or not self.placement.is_there(target):
+            return func(*args, **kwargs)
+        # Weights drawn anew get the numbers that they would get on the host.
+        self._indexing.make_true_view(target)
+        drawn = func(torch.empty(target.shape, dtype=target.dtype), *rest, **kwargs)
+        return target.copy_(drawn)
+
     def _view(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
         result = func(*args, **kwargs)
-        if args and isinstance(args[0], Tensor) and args[0] in self.placement.marked:
-            for tensor in _operands((result,), {}):
-                self.placement.marked.add(tensor)
+        if args and isinstance(args[0], Tensor):
+            for remembered in (self.placement.marked, self.placement.fed):
+                if args[0] in remembered:
+                    for tensor in _operands((result,), {}):
+                        remembered.add(tensor)
         return result
 
     def _in_place(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -151,14 +177,12 @@ class Meet(TorchFunctionMode):
         target = args[0] if args else kwargs.get("tensor")
         if not isinstance(target, Tensor):
             return self._compute(func, args, kwargs)
-        self._make_true_view(target)
-        if self.placement.is_there(target):
+        self._indexing.make_true_view(target)
+        there = self.placement.is_there(target)
+        if there or any(self.placement.is_there(item) for item in _operands(args[1:], kwargs)):
             self.used = True
-            args, kwargs = self._together(args, kwargs)
-        elif any(self.placement.is_there(tensor) for tensor in _operands(args[1:], kwargs)):
-            if not self._move_target(target):
-                args, kwargs = self._to_host(args, kwargs)
-            self.used = True
+            together = self._together if there or self._move_target(target) else self._to_host
+            args, kwargs = together(args, kwargs)
         return func(*args, **kwargs)
 
     def _getitem(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -169,40 +193,36 @@ class Meet(TorchFunctionMode):
         if self.loading:
             return func(self.placement.host_twin(tensor), index)
         self.used = True
-        positions = _loop_positions(tensor, index)
-        if positions is None:
-            return func(tensor, pytree.tree_map_only(Tensor, self._index, index))
-        # Gathered by positions that are data: one program serves every slice of this length.
-        first, rest = positions
+        gathered = None if self.inside else self._indexing.as_data(tensor, index)
+        if gathered is None:
+            return self._view(func, (tensor, self._indexing.with_device_tensors(index)), {})
         self.helped = True
-        result = func(tensor, (self._index(first), *rest))
-        self._remember_slice(result, tensor, index)
+        result = self._view(func, (tensor, gathered), {})
+        self._indexing.remember(result, tensor, index)
         return result
 
     def _getitem_of_host(self, func: Function, tensor: Tensor, index: Any) -> Any:
         there = [item for item in _operands((index,), {}) if self.placement.is_there(item)]
         if there and not any(item.dtype == torch.bool for item in there):
             self.helped = self.used = True
-            return func(self.placement.bring(tensor), pytree.tree_map_only(Tensor, self._index, index))
+            return func(self.placement.bring(tensor), self._indexing.with_device_tensors(index))
         if there:
             # The number of rows that a mask picks is only known on the host.
-            index = pytree.tree_map_only(Tensor, lambda item: item.cpu(), index)
+            index = pytree.tree_map_only(Tensor, self.placement.read, index)
         return self._view(func, (tensor, index), {})
 
     def _setitem(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
         target, index, value = args
-        self._make_true_view(target)
-        from_device = isinstance(value, Tensor) and self.placement.is_there(value)
+        self._indexing.make_true_view(target)
         if not self.placement.is_there(target):
-            if not (from_device and target in self.placement.marked and self._move_target(target)):
-                args = self._to_host(args, {})[0]
+            there = any(self.placement.is_there(item) for item in _operands((index, value), {}))
+            if not (there and target in self.placement.marked and self._move_target(target)):
+                args = self._to_host(args, {})[0] if there else args
                 return func(*args, **kwargs)
         self.used = True
-        positions = _loop_positions(target, index)
-        if positions is not None:
-            index = (positions[0], *positions[1])
-        index = pytree.tree_map_only(Tensor, self._index, index)
+        gathered = None if self.inside else self._indexing.as_data(target, index)
+        index = self._indexing.with_device_tensors(index if gathered is None else gathered)
         value = self.placement.bring(value) if isinstance(value, Tensor) else value
         return func(target, index, value)
 
@@ -210,26 +230,29 @@ class Meet(TorchFunctionMode):
         __tracebackhide__ = True
         tensor, *rest = args
         name = func.__name__
+        if name == "cpu":
+            return func(self.placement.whole(tensor) if self.placement.is_there(tensor) else tensor)
         if name == "to":
-            named = [item for item in (*rest, kwargs.get("device")) if self._names_device(item)]
-            if not named:
+            # A loader's batch is on the device without the person's doing: what their code
+            # does for the host leaves it there.
+            stays = tensor in self.placement.fed
+            places = [item for item in (*rest, kwargs.get("device")) if _is_place(item)]
+            if not any(self._names_device(item) or stays for item in places):
                 return self._view(func, args, kwargs)
             kwargs = {key: item for key, item in kwargs.items() if key != "device"}
-            rest = [item for item in rest if not self._names_device(item)]
-        elif name == "cpu":
-            return func(*args, **kwargs)
+            rest = [item for item in rest if not _is_place(item)]
         else:
             rest, kwargs = [], {}
         self.used = self.helped = True
         moved = tensor if self.placement.is_there(tensor) else self.placement.split(tensor)
-        return moved.to(*rest, **kwargs) if rest or kwargs else moved
+        return self._view(func, (moved, *rest), kwargs) if rest or kwargs else moved
 
     def _numpy(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
         tensor, *rest = args
         if self.placement.is_there(tensor):
             self.helped = True
-            tensor = tensor.cpu()
+            tensor = self.placement.read(tensor)
         return func(tensor, *rest, **kwargs)
 
     def _backward(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -253,9 +276,7 @@ class Meet(TorchFunctionMode):
     def _to_host(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return pytree.tree_map_only(
-            Tensor, lambda item: item.cpu() if self.placement.is_there(item) else item, (args, kwargs)
-        )
+        return pytree.tree_map_only(Tensor, self.placement.read, (args, kwargs))
 
     def _move_target(self, target: Tensor) -> bool:
         """Move what is written to, so that the sum of a loop is not read back in each step."""
@@ -274,32 +295,13 @@ class Meet(TorchFunctionMode):
             return place.type in ACCELERATORS
         return isinstance(place, str) and place.partition(":")[0] in ACCELERATORS
 
-    def _index(self, index: Tensor) -> Tensor:
-        """Return an index that can be used with a device tensor."""
-        if self.placement.is_there(index):
-            return index
-        if index.dtype == torch.bool:
-            # Turned into positions here, where their number is known without a round trip.
-            return index if index.dim() != 1 else self.placement.replicate(index.nonzero()[:, 0])
-        return self.placement.replicate(index)
-
-    def _remember_slice(self, result: Tensor, base: Tensor, index: Any) -> None:
-        key, forget = id(result), self._slices.pop
-        self._slices[key] = (weakref.ref(result, lambda _: forget(key, None)), base, index)
-
-    def _make_true_view(self, target: Tensor) -> None:
-        """Before a gathered slice is written to, make it the view that the person meant."""
-        kept = self._slices.pop(id(target), None)
-        if kept is None or kept[0]() is not target:
-            return
-        _, base, index = kept
-        del kept
-        self.placement.forget(target)
-        torch.utils.swap_tensors(target, base[index])
-
     def forget(self) -> None:
         """Drop every reference to the person's tensors."""
-        self._slices.clear()
+        self._indexing.forget()
+
+
+def _is_place(item: Any) -> bool:
+    return isinstance(item, (str, torch.device))
 
 
 def _operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
@@ -323,23 +325,3 @@ def _blows_up(args: tuple[Any, ...]) -> bool:
     except RuntimeError:
         return False
     return made >= max(_MANY_VALUES, _BLOW_UP * max(math.prod(shape) for shape in shapes))
-
-
-def _loop_positions(tensor: Tensor, index: Any) -> tuple[Tensor, tuple[Any, ...]] | None:
-    """Return the rows that Python integers pick on a long first axis, as positions.
-
-    None when the index is of another kind: those mean the same in every step of a loop.
-    """
-    first, *rest = index if isinstance(index, tuple) else (index,)
-    if tensor.dim() == 0 or tensor.shape[0] <= _SHORT_AXIS:
-        return None
-    if not all(isinstance(item, (int, slice)) for item in rest):
-        return None
-    length = tensor.shape[0]
-    if isinstance(first, slice) and type(first.start) is int and type(first.stop) is int:
-        positions = range(*first.indices(length))
-        if first.start >= 0 and first.stop >= 0 and 0 < len(positions) < length:
-            return torch.tensor(positions), tuple(rest)
-    if type(first) is int and 0 <= first < length:
-        return torch.tensor(first), tuple(rest)
-    return None

@@ -56,9 +56,9 @@ def move_tensor(tensor: Tensor, place: Place) -> None:
     try:
         with torch.no_grad():
             content = place(tensor.detach())
-        _swap_content(tensor, content)
-        if grad is not None:
-            _swap_content(grad, place(grad.detach()))
+            _swap_content(tensor, content)
+            if grad is not None:
+                _swap_content(grad, place(grad.detach()))
     finally:
         if grad is not None:
             tensor.grad = grad
@@ -73,7 +73,9 @@ def _swap_content(tensor: Tensor, content: Tensor) -> None:
     """
     content.requires_grad_(tensor.requires_grad)
     if tensor.is_leaf and tensor.requires_grad:
-        torch.autograd.graph.get_gradient_edge(tensor).node.register_prehook(_refuse_backward)
+        with torch.enable_grad():
+            edge = torch.autograd.graph.get_gradient_edge(tensor)
+        edge.node.register_prehook(_refuse_backward)
     hooks = {name: getattr(tensor, name, None) for name in _HOOKS}
     torch._C._swap_tensor_impl(tensor, content)  # noqa: SLF001 - the core of swap_tensors
     for name, dictionary in hooks.items():
@@ -207,13 +209,13 @@ def _state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tens
     """Yield the state tensors that belong beside their parameters, however nested.
 
     Scalars (`step`, NAdam's `mu_product`, ASGD's `eta`) stay on the host, as torch itself
-    keeps them, unless the group is capturable or fused: on a device each would be read back
-    in every step.
+    keeps them, unless the group is capturable: on a device each would be read back in every
+    step.
     """
     scalars_too = {
         id(parameter)
         for group in optimizer.param_groups
-        if group.get("capturable") or group.get("fused")
+        if group.get("capturable")
         for parameter in group["params"]
     }
     for parameter, state in optimizer.state.items():

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from tpu_magic.frameworks import torch_compat
 from tpu_magic.frameworks.torch_feed import DeviceBatches
 from tpu_magic.frameworks.torch_meet import ACCELERATORS
 
@@ -30,10 +31,11 @@ def patched(
     applied: list[tuple[Any, str, Any]] = []
     try:
         for owner, name, make in _TABLE:
-            held = owner.__dict__.get(name, _MISSING)
-            original = getattr(owner, name)
-            applied.append((owner, name, held))
-            setattr(owner, name, make(cell, original, namespace, thread))
+            applied.append((owner, name, owner.__dict__.get(name, _MISSING)))
+            setattr(owner, name, make(cell, getattr(owner, name), namespace, thread))
+        for owner, name, replace in torch_compat.TABLE:
+            applied.append((owner, name, owner.__dict__.get(name, _MISSING)))
+            setattr(owner, name, replace(getattr(owner, name, None)))
         yield
     finally:
         for owner, name, held in reversed(applied):

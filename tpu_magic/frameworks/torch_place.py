@@ -29,6 +29,11 @@ class Placement:
     ----------
     rows
         Rows of the batch at hand: a tensor with as many rows is split like it.
+    marked
+        Host tensors that were made in the cell, for the device: what computes with one of
+        them goes there.
+    fed
+        Device tensors that a loader gave in the place of host tensors.
     """
 
     def __init__(self, device: torch.device, mesh: Any = None) -> None:
@@ -36,6 +41,7 @@ class Placement:
         self.mesh = mesh
         self.rows: int | None = None
         self.marked = torch_move.WeakIdentitySet()
+        self.fed = torch_move.WeakIdentitySet()
         self._twins: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}
         self._host_twins: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}
 
@@ -69,6 +75,26 @@ class Placement:
         )
         return made[0]
 
+    def whole(self, tensor: Tensor) -> Tensor:
+        """Return a device tensor of the same values that can be read without compiling.
+
+        The runtime compiles a program at each read of a split tensor; annotated as whole, its
+        values are brought together by a program that is kept.
+        """
+        if self.mesh is None or tensor.dim() == 0 or _is_whole(tensor):
+            return tensor
+        import torch_xla
+
+        # A tensor's own annotation cannot be changed, and a clone of it shares it.
+        copy = torch.stack([tensor])[0]
+        replicated = self.mesh.get_op_sharding((None,) * tensor.dim())
+        torch_xla._XLAC._xla_mark_sharding(copy, replicated)  # noqa: SLF001
+        return copy
+
+    def read(self, tensor: Tensor) -> Tensor:
+        """Return a tensor's values on the host."""
+        return self.whole(tensor).cpu() if self.is_there(tensor) else tensor
+
     def place(self, tensor: Tensor) -> Tensor:
         """Return a copy on the device, split when it has the rows of the batch at hand."""
         is_batch = tensor.dim() > 0 and tensor.shape[0] == self.rows
@@ -96,7 +122,7 @@ class Placement:
         kept = self._host_twins.get(key)
         if kept is not None and kept[0]() is tensor and kept[1] == version:
             return kept[2]
-        made = tensor.detach().cpu()
+        made = self.read(tensor.detach())
         forget = self._host_twins.pop
         self._host_twins[key] = (weakref.ref(tensor, lambda _: forget(key, None)), version, made)
         return made
@@ -108,7 +134,11 @@ class Placement:
         anything else gets a copy (differentiable where it has a history).
         """
         place = place or self.place
-        if self.is_there(tensor) or not torch_move.movable(tensor):
+        if self.is_there(tensor):
+            return tensor
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # noqa: SLF001
+            return tensor.to(self.device)  # a tensor of `vmap` or `grad`: theirs to split
+        if not torch_move.movable(tensor):
             return tensor
         if tensor.requires_grad:
             return self.move(tensor) if tensor.is_leaf else place(tensor)
@@ -131,10 +161,20 @@ class Placement:
         self._twins.pop(id(tensor), None)
         self._host_twins.pop(id(tensor), None)
         self.marked.discard(tensor)
+        self.fed.discard(tensor)
 
     def forget_all(self) -> None:
         """Drop every twin, so that nothing outlives the cell."""
         self._twins.clear()
         self._host_twins.clear()
         self.marked = torch_move.WeakIdentitySet()
+        self.fed = torch_move.WeakIdentitySet()
         self.rows = None
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    """Say whether every device of the mesh has all of a tensor's values already."""
+    from torch_xla import _XLAC
+
+    pending = _XLAC._check_tensor_need_materialization([tensor])[0]  # noqa: SLF001
+    return not pending and not _XLAC._get_xla_sharding_spec(tensor)  # noqa: SLF001

@@ -15,6 +15,8 @@ class Kind(Enum):
     COMPUTE = auto()  # computes; follows an operand that is on the device
     HEAVY = auto()  # worth the device even when every operand is on the host
     FACTORY = auto()  # makes a tensor of nothing
+    LIKE = auto()  # makes or draws a tensor like its first operand
+    DRAW = auto()  # fills its first operand with random numbers
     VIEW = auto()  # gives the same values another shape or type
     INPLACE = auto()  # writes to its first operand
     GETITEM = auto()
@@ -49,6 +51,11 @@ _NAMES: dict[Kind, str] = {
         tensor as_tensor scalar_tensor zeros ones full empty rand randn randint randperm normal
         arange range linspace logspace eye tril_indices triu_indices complex polar
         hann_window hamming_window blackman_window bartlett_window kaiser_window""",
+    Kind.LIKE: """
+        zeros_like ones_like full_like empty_like rand_like randn_like randint_like
+        new_zeros new_ones new_full new_empty new_tensor bernoulli multinomial poisson""",
+    Kind.DRAW: """
+        normal_ uniform_ random_ exponential_ bernoulli_ log_normal_ cauchy_ geometric_""",
     Kind.VIEW: """
         view view_as reshape reshape_as t transpose swapaxes swapdims permute movedim moveaxis
         unsqueeze squeeze flatten unflatten ravel expand expand_as broadcast_to clone detach

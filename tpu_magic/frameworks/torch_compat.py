@@ -1,0 +1,166 @@
+"""Where torch on XLA differs from torch on the host: made the same while a cell runs.
+
+Each entry replaces a function of torch by one that does for device tensors what torch does
+for host tensors; calls with host tensors go to the original.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+import torch_xla
+from torch import Tensor
+from torch.nn import functional
+from torch.optim import optimizer
+
+Function = Callable[..., Any]
+
+
+def _batch_norm(original: Function) -> Function:
+    """Average the variance of a sample, not of a population, as torch does.
+
+    XLA's kernel adds the biased variance to `running_var`: after ten steps of 16 rows, a
+    model in evaluation is off in the second digit.
+    """
+
+    @functools.wraps(original)
+    def batch_norm(
+        input: Tensor,  # noqa: A002 - torch's name for it
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        training: bool = False,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> Any:
+        __tracebackhide__ = True
+        arguments = (input, running_mean, running_var, weight, bias, training, momentum, eps)
+        values = input.numel() // input.shape[1] if input.dim() > 1 else 0
+        if not training or running_var is None or values < 2 or running_var.device.type != "xla":  # noqa: PLR2004
+            return original(*arguments)
+        # new = (1 - m) old + m var n / (n - 1), from what the kernel gives, (1 - m) old + m var.
+        unbias = values / (values - 1)
+        with torch.no_grad():
+            old_share = running_var * ((1 - momentum) * (1 - unbias))
+        result = original(*arguments)
+        with torch.no_grad():
+            torch.add(old_share, running_var, alpha=unbias, out=running_var)
+        return result
+
+    return batch_norm
+
+
+def _embedding(original: Function) -> Function:
+    """Give dense gradients where sparse ones were asked for: XLA has no sparse tensors."""
+
+    @functools.wraps(original)
+    def embedding(input: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
+        __tracebackhide__ = True
+        if weight.device.type == "xla":
+            kwargs["sparse"] = False
+            args = args[:4]
+        return original(input, weight, *args, **kwargs)
+
+    return embedding
+
+
+def _addmm(original: Function) -> Function:
+    """Compute `beta` and `alpha` on the device; its kernel knows only 1 and falls back."""
+
+    @functools.wraps(original)
+    def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, **kwargs: Any) -> Any:  # noqa: A002
+        __tracebackhide__ = True
+        beta, alpha = kwargs.get("beta", 1), kwargs.get("alpha", 1)
+        if (beta, alpha) == (1, 1) or "out" in kwargs or mat1.device.type != "xla":
+            return original(input, mat1, mat2, **kwargs)
+        return beta * input + alpha * (mat1 @ mat2)
+
+    return addmm
+
+
+def _fused_devices(original: Function) -> Function:
+    """Let `fused=True` be asked for on the device; the cell takes the plain step instead."""
+
+    @functools.wraps(original)
+    def supported() -> list[str]:
+        return [*original(), "xla"]
+
+    return supported
+
+
+def _script(original: Function) -> Function:
+    """Script with torch's own functions: what the compiler reads must be their source."""
+
+    @functools.wraps(original)
+    def script(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        ours = {name: getattr(owner, name) for owner, name, _ in TABLE if owner is functional}
+        try:
+            for name, function in ours.items():
+                setattr(functional, name, function.__wrapped__)
+            return original(*args, **kwargs)
+        finally:
+            for name, function in ours.items():
+                setattr(functional, name, function)
+
+    return script
+
+
+def _inference_mode(original: Function) -> Function:
+    """Run `inference_mode` as `no_grad`: in it, XLA refuses every view of an ordinary tensor."""
+
+    @functools.wraps(original)
+    def __enter__(context: Any) -> None:  # noqa: N807
+        if not context.mode:
+            original(context)
+            return
+        context._inference_mode_context = torch.no_grad()  # noqa: SLF001 - left by its __exit__
+        context._inference_mode_context.__enter__()  # noqa: SLF001
+
+    return __enter__
+
+
+class DeviceModule:
+    """What `torch.cuda` is for CUDA, as far as torch's own code asks for it (checkpointing)."""
+
+    _initialized = True
+
+    @staticmethod
+    def device(_: Any) -> AbstractContextManager[None]:
+        """Return a context in which a device is the current one: there is one."""
+        return contextlib.nullcontext()
+
+    @staticmethod
+    def device_count() -> int:
+        """Return 1: one device stands for all."""
+        return 1
+
+    @staticmethod
+    def get_rng_state(_: Any = None) -> Tensor:
+        """Return the state of the device's generator."""
+        from torch_xla.core import xla_model
+
+        return torch.tensor(xla_model.get_rng_state(), dtype=torch.int64)
+
+    @staticmethod
+    def set_rng_state(state: Tensor, _: Any = None) -> None:
+        """Set the state of the device's generator."""
+        torch_xla.manual_seed(int(state))
+
+
+# where, which function, what makes its replacement
+TABLE: tuple[tuple[Any, str, Callable[[Function], Function]], ...] = (
+    (functional, "batch_norm", _batch_norm),
+    (functional, "embedding", _embedding),
+    (torch, "addmm", _addmm),
+    (optimizer, "_get_fused_kernels_supported_devices", _fused_devices),
+    (torch.jit, "script", _script),
+    (torch.inference_mode, "__enter__", _inference_mode),
+    (torch, "xla", lambda _: DeviceModule),
+)

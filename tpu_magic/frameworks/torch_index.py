@@ -1,0 +1,92 @@
+"""Indexing device tensors so that a loop's counter is data, and compiles once.
+
+`X[i:i+64]` with Python integers is another program for each `i`. Gathered by positions that
+are data, one program serves every slice of that length.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from tpu_magic.frameworks.torch_place import Placement
+
+_MOST_POSITIONS = 4096
+
+
+class Indexing:
+    """The indexing of one cell.
+
+    A gathered slice is a copy; when it is written to, it becomes the view that it stands for.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self._positions: dict[tuple[int, int, int | None], Tensor] = {}
+        self._slices: dict[int, tuple[weakref.ref[Tensor], Tensor, Any]] = {}
+
+    def as_data(self, tensor: Tensor, index: Any) -> Any:
+        """Return an index that does the same with the loop's counter as data.
+
+        None when the index is of another kind: those mean the same in every step of a loop.
+        """
+        first, *rest = index if isinstance(index, tuple) else (index,)
+        if tensor.dim() == 0 or not all(isinstance(item, (int, slice)) for item in rest):
+            return None
+        length = tensor.shape[0]
+        if isinstance(first, slice) and type(first.start) is int and type(first.stop) is int:
+            rows = range(*first.indices(length))
+            if first.start >= 0 and first.stop >= 0 and 0 < len(rows) < length:
+                return (self._at(rows.start, rows.step, len(rows)), *rest)
+        if type(first) is int and 0 <= first < length > 1:
+            return (self._at(first, 1, None), *rest)
+        return None
+
+    def _at(self, start: int, step: int, count: int | None) -> Tensor:
+        """Return positions on the device: one (`count` None), or `count` of them."""
+        key = (start, step, count)
+        kept = self._positions.get(key)
+        if kept is None:
+            if len(self._positions) >= _MOST_POSITIONS:
+                self._positions.clear()
+            rows = torch.tensor(start) if count is None else start + step * torch.arange(count)
+            kept = self._positions[key] = self._placement.replicate(rows)
+        return kept
+
+    def with_device_tensors(self, index: Any) -> Any:
+        """Return an index whose tensors can be used with a device tensor."""
+        return pytree.tree_map_only(Tensor, self._usable, index)
+
+    def _usable(self, index: Tensor) -> Tensor:
+        if self._placement.is_there(index):
+            return index
+        if index.dtype == torch.bool:
+            # Turned into positions here, where their number is known without a round trip.
+            if index.dim() != 1:
+                return index
+            index = index.nonzero()[:, 0]
+        return self._placement.replicate(index)
+
+    def remember(self, result: Tensor, base: Tensor, index: Any) -> None:
+        """Remember a gathered slice, in case it is written to."""
+        key, forget = id(result), self._slices.pop
+        self._slices[key] = (weakref.ref(result, lambda _: forget(key, None)), base, index)
+
+    def make_true_view(self, target: Tensor) -> None:
+        """Before a gathered slice is written to, make it the view that the person meant."""
+        kept = self._slices.pop(id(target), None)
+        if kept is None or kept[0]() is not target:
+            return
+        _, base, index = kept
+        del kept  # its weak reference would forbid the swap
+        self._placement.forget(target)
+        torch.utils.swap_tensors(target, base[index])
+
+    def forget(self) -> None:
+        """Drop every reference to the person's tensors."""
+        self._slices.clear()
+        self._positions.clear()
