@@ -16,8 +16,13 @@ if TYPE_CHECKING:
 REGISTRY = {
     "torch": ("tpu_magic.frameworks.torch_xla", "TorchXla"),
     "torch-eager": ("tpu_magic.frameworks.torch_eager", "TorchEager"),
+    "keras": ("tpu_magic.frameworks.keras", "Keras"),
+    "tf": ("tpu_magic.frameworks.tensorflow", "TensorFlow"),
+    "jax": ("tpu_magic.frameworks.jax", "Jax"),
     "plain": ("tpu_magic.frameworks.plain", "PlainPython"),
 }
+# Where the package that an adapter is about has another name than the adapter.
+_PACKAGES = {"torch-eager": "torch", "tf": "tensorflow"}
 
 
 @cache
@@ -42,5 +47,5 @@ def adapter(name: str) -> Adapter:
 
 def running() -> list[Adapter]:
     """Return the adapters whose runtime is up, whoever started it; no framework is imported."""
-    loaded = (adapter(name) for name in REGISTRY if name.partition("-")[0] in sys.modules)
+    loaded = (adapter(name) for name in REGISTRY if _PACKAGES.get(name, name) in sys.modules)
     return [each for each in loaded if each.connected()]

@@ -1,0 +1,226 @@
+"""Keras on JAX: one distribution over all devices, and steps that leave a model whole.
+
+What Keras does by itself (seen with keras 3.15, jax 0.10, 4 devices): a model from before the
+distribution fails, a batch that does not divide raises, and then the model has no weights any
+more, since they were taken out of it for the epoch.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import jax
+import keras
+from keras.src.backend.jax import distribution_lib
+
+from tpu_magic.frameworks.keras_cell import KerasCell, replaced, variables_of
+from tpu_magic.interrupts import Held
+
+if TYPE_CHECKING:
+    from tpu_magic.frameworks.base import Namespace
+    from tpu_magic.frameworks.jax import Jax
+
+# The order in which Keras keeps a model's state, and what each kind of step has of it.
+_STATE = (
+    "trainable_variables",
+    "non_trainable_variables",
+    "optimizer_variables",
+    "metrics_variables",
+)
+_OF_KIND = {
+    "train": _STATE,
+    "test": (*_STATE[:2], _STATE[3]),
+    "predict": _STATE[:2],
+}
+
+
+class OnJax:
+    """What JAX does for a cell of Keras code. `frameworks.keras_cell.Below`."""
+
+    def __init__(self, adapter: Jax) -> None:
+        self.replicas = adapter.devices().count
+        self._adapter = adapter
+        self._before = adapter.counters()
+        self._distribution: Any = None
+        self._wrapped: list[tuple[Any, str, Step]] = []
+
+    @contextmanager
+    def running(self, cell: KerasCell, namespace: Namespace) -> Iterator[None]:  # noqa: ARG002
+        """Run the cell under the distribution; the person's own is left in force."""
+        precision = cell.facts.precision
+        self._distribution = keras.distribution.distribution()
+        with ExitStack() as undo:
+            undo.enter_context(
+                self._adapter.precision("default" if precision == "bf16" else precision)
+            )
+            if self._distribution is not None:
+                cell.say(f"your own distribution is in force: {self._distribution}")
+            elif self.replicas > 1:
+                self._distribution = _over_all(self.replicas)
+                undo.enter_context(self._distribution.scope())
+            undo.callback(self._unwrap)
+            undo.enter_context(replaced(keras.Model, self._makers(cell)))
+            undo.enter_context(
+                replaced(distribution_lib, {"distribute_data_input": _whole_if_uneven})
+            )
+            yield
+
+    def _makers(self, cell: KerasCell) -> dict[str, Callable[..., Any]]:
+        steps = {
+            f"make_{kind}_function": functools.partial(self._maker, cell, kind) for kind in _OF_KIND
+        }
+        return {**steps, "_get_jax_state": functools.partial(_kept_state, cell)}
+
+    def _maker(
+        self, cell: KerasCell, kind: str, original: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        attribute = f"{kind}_function"
+
+        @functools.wraps(original)
+        def make(model: Any, *args: Any, **kwargs: Any) -> Any:
+            made = original(model, *args, **kwargs)
+            function = getattr(model, attribute)
+            if cell.is_here() and not isinstance(function, Step):
+                step = Step(function, model, kind, cell, self.replicas)
+                setattr(model, attribute, step)
+                self._wrapped.append((model, attribute, step))
+            return made
+
+        return make
+
+    def _unwrap(self) -> None:
+        """Give the models their own functions back, with what those have compiled."""
+        for model, attribute, step in self._wrapped:
+            if getattr(model, attribute) is step:
+                setattr(model, attribute, step.function)
+        self._wrapped.clear()
+
+    def take(self, item: Any) -> int:
+        """Put every variable on all devices; objects, ties and optimizer state stay as they are."""
+        if self._distribution is None:
+            return 0
+        mesh = set(self._distribution.device_mesh.backend_mesh.devices.flat)
+        elsewhere = [
+            each
+            for each in variables_of(item)
+            if isinstance(each.value, jax.Array) and each.value.sharding.device_set != mesh
+        ]
+        for variable in elsewhere:
+            # `_layout` is what Keras itself sets for a variable made under a distribution.
+            variable._layout = self._distribution.get_variable_layout(variable)  # noqa: SLF001
+            variable.assign(variable.value)
+        if elsewhere and isinstance(item, keras.Model):
+            # Compiled for the variables' old places.
+            item.train_function = item.test_function = item.predict_function = None
+        return len(elsewhere)
+
+    def recover(self, model: Any) -> None:
+        """Put the state of the last whole step back into the model."""
+        with Held(deliver=False):
+            model.jax_state_sync()
+            model._jax_state = None  # noqa: SLF001 - as Keras does at the end of fit
+
+    def notes(self, model: Any) -> list[str]:  # noqa: ARG002
+        """Return nothing: on JAX the numbers are those of one device, batch norm included."""
+        return []
+
+    def traced_s(self) -> float | None:
+        """Return the seconds that jax traced since the cell began."""
+        return self._adapter.counters().since(self._before).trace_s
+
+
+class Step:
+    """A train, test or predict function of a model, which cannot lose the model's state.
+
+    jax donates the state to each step: between the call and the return, nobody has it. So
+    batches are fetched before, and an interrupt waits until the new state is in the model.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], model: Any, kind: str, cell: KerasCell, replicas: int
+    ) -> None:
+        self.function = function
+        self._model = model
+        self._kind = kind
+        self._cell = cell
+        self._replicas = replicas
+
+    def __call__(self, state: Any, iterator: Iterator[Any]) -> Any:
+        """Run as many steps as one execution has; the same values as `function` gives."""
+        __tracebackhide__ = True
+        with self._cell.loading():
+            batches = list(itertools.islice(iterator, self._model.steps_per_execution))
+        if not batches:
+            raise StopIteration
+        # Predictions of several steps are joined by Keras's own function.
+        groups = [batches] if self._kind == "predict" else [[batch] for batch in batches]
+        outputs = None
+        for group in groups:
+            with Held():
+                outputs, state = self.function(state, iter(group))
+                self._model._jax_state = dict(  # noqa: SLF001
+                    zip(_OF_KIND[self._kind], state, strict=True)
+                )
+        for batch in batches:
+            rows = _rows(batch)
+            uneven = rows is not None and rows % self._replicas != 0
+            self._cell.count(self._kind, rows, whole=uneven)
+        return outputs, state
+
+
+def _kept_state(cell: KerasCell, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the patch that lets a model keep the state that is taken out of its variables."""
+
+    @functools.wraps(original)
+    def _get_jax_state(model: Any, **asked: bool) -> Any:
+        if not (cell.is_here() and asked.get("purge_model_variables")):
+            return original(model, **asked)
+        names = [name for name in _STATE if asked.get(name)]
+        with Held():
+            state = original(model, **asked)
+            model._jax_state = dict(zip(names, state, strict=True))  # noqa: SLF001
+            model._jax_state_synced = False  # noqa: SLF001
+        return state
+
+    return _get_jax_state
+
+
+def _whole_if_uneven(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the patch that gives every device the whole of a batch which does not divide.
+
+    The program is then the one of a single device, run on each: the same numbers, batch
+    statistics included, for any number of rows.
+    """
+
+    @functools.wraps(original)
+    def distribute_data_input(batch: Any, layout: Any, *args: Any, **kwargs: Any) -> Any:
+        sharding = getattr(layout, "backend_layout", layout)
+        shape = getattr(batch, "shape", ())
+        if not shape or jax.process_count() > 1 or _divides(shape[0], sharding):
+            return original(batch, layout, *args, **kwargs)
+        everywhere = jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
+        return jax.device_put(batch, everywhere)
+
+    return distribute_data_input
+
+
+def _divides(rows: int, sharding: Any) -> bool:
+    axis = sharding.spec[0] if sharding.spec else None
+    return axis is None or rows % sharding.mesh.shape[axis] == 0
+
+
+@functools.cache
+def _over_all(count: int) -> Any:
+    """Return the distribution over all devices, one in a process."""
+    devices = keras.distribution.list_devices()
+    assert len(devices) == count, (devices, count)  # noqa: S101 - one runtime, one number
+    return keras.distribution.DataParallel(devices=devices)
+
+
+def _rows(batch: Any) -> int | None:
+    shapes = (leaf.shape for leaf in jax.tree_util.tree_leaves(batch) if hasattr(leaf, "shape"))
+    return next((int(shape[0]) for shape in shapes if shape), None)
