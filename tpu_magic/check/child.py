@@ -1,0 +1,245 @@
+"""The capturing child: loads what the cell reaches, runs it under a capture, writes what it saw.
+
+Started with `python -c` by `capture.py`; nothing of it runs in the notebook's own process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import contextlib
+import gc
+import importlib
+import inspect
+import io
+import json
+import os
+import resource
+import sys
+import threading
+import time
+import types
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from tpu_magic.check import loops
+from tpu_magic.check.children import MARK
+from tpu_magic.check.places import CELL, Person, Place
+from tpu_magic.check.refuse import Refusals
+
+# framework: the module that captures it, with a `Capture`
+CAPTURES = {
+    "torch": "tpu_magic.check.child_torch",
+    "jax": "tpu_magic.check.child_jax",
+    "keras": "tpu_magic.check.child_keras",
+}
+
+
+class Enough(BaseException):
+    """Raised to leave a cell that brings nothing new any more; no `except Exception` stops it."""
+
+
+@dataclass
+class Program:
+    """A program that the cell hands to the device.
+
+    Attributes
+    ----------
+    path
+        File with its portable StableHLO.
+    place
+        The person's line that ended it.
+    runs
+        How often it was seen until the cell was cut.
+    trains
+        Whether an optimizer stepped in it.
+    """
+
+    path: str
+    place: Place | None
+    runs: int = 1
+    trains: bool = False
+
+
+@dataclass
+class Seen:
+    """What the capture saw; written for the parent as JSON."""
+
+    programs: list[Program] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    reads: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    cut: list[int] = field(default_factory=list)
+    error: str = ""
+    error_place: Place | None = None
+    infer_aliases: bool = True
+    shardy: bool = False
+    examples: int | None = None
+    capture_s: float = 0.0
+    peak_bytes: int = 0
+
+    def note(self, text: str) -> None:
+        """Add a note once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the parent asks for; see `capture.py`."""
+
+    framework: str
+    cell: str
+    sources: dict[str, str]
+    devices: int
+    options: dict[str, Any]
+    folder: str
+    again: bool = True
+
+
+class Capture(Protocol):
+    """A framework's way to record programs instead of running them."""
+
+    def running(self, namespace: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
+        """Return the context in which the cell runs."""
+        ...
+
+    def finish(self) -> None:
+        """End the last program."""
+        ...
+
+
+def main(folder: str) -> None:
+    """Do the task in a folder."""
+    started = time.perf_counter()
+    _end_with_parent()
+    data = json.loads(Path(folder, "task.json").read_text(encoding="utf-8"))
+    task = Task(**data)
+    person = Person({**task.sources, CELL: task.cell})
+    person.remember()
+    seen, rounds = Seen(), loops.Rounds()
+    refusals = Refusals(person, folder)
+    stdout = sys.stdout
+    module = importlib.import_module(CAPTURES[task.framework])
+    capture = module.Capture(task, seen, rounds, person, refusals)
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        namespace = load(folder)
+        with capture.running(namespace), refusals.refusing():
+            run(task, namespace, seen, rounds, person, capture)
+    seen.refused, seen.cut = refusals.listed, rounds.cut
+    seen.capture_s = time.perf_counter() - started
+    seen.peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    Path(folder, "seen.json").write_text(json.dumps(asdict(seen)), encoding="utf-8")
+    stdout.write(f"\n{MARK}{json.dumps({'event': 'end'})}\n")
+    stdout.flush()
+    # The runtimes' own threads can hang a normal exit.
+    os._exit(0)
+
+
+def load(folder: str) -> dict[str, Any]:
+    """Return the namespace of the cell, which is the globals of the functions that travelled."""
+    import cloudpickle
+
+    probe, values = cloudpickle.loads(Path(folder, "namespace.pkl").read_bytes())  # noqa: S301
+    namespace: dict[str, Any] = probe.__globals__
+    namespace.update(values)
+    namespace.setdefault("__name__", "__main__")
+    namespace["__builtins__"] = builtins
+    namespace["get_ipython"] = lambda shell=NoShell(): shell
+    return namespace
+
+
+def run(
+    task: Task,
+    namespace: dict[str, Any],
+    seen: Seen,
+    rounds: loops.Rounds,
+    person: Person,
+    capture: Capture,
+) -> None:
+    """Run the cell, twice where its only step was a first one, and note how it ended."""
+    vars(builtins)[loops._KEEPER] = rounds  # noqa: SLF001
+    loops.recode(_functions_of(namespace), task.sources)
+    code = compile(
+        loops.asking(task.cell, CELL), CELL, "exec",
+        flags=_TOP_LEVEL_AWAIT, dont_inherit=True,
+    )
+    NoShell.refuse = seen.note
+    try:
+        _execute(code, namespace)
+        capture.finish()
+        if task.again and any(item.trains and item.runs == 1 for item in seen.programs):
+            # A step that ran once is a first one: an optimizer's state is not yet an input.
+            with contextlib.suppress(Exception):
+                _execute(code, namespace)
+                capture.finish()
+    except Enough as enough:
+        place = person.of_traceback(enough.__traceback__)
+        seen.note(f"looked at until nothing new came{f' ({place})' if place else ''}")
+    except Exception as error:  # noqa: BLE001 - the person's error is part of the answer
+        seen.error = f"{type(error).__name__}: {error}".strip()
+        seen.error_place = person.of_traceback(error.__traceback__)
+
+
+_TOP_LEVEL_AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+
+
+def _execute(code: types.CodeType, namespace: dict[str, Any]) -> None:
+    value = eval(code, namespace)  # noqa: S307 - the person's cell
+    if inspect.iscoroutine(value):
+        asyncio.run(value)
+
+
+def _functions_of(namespace: dict[str, Any]) -> list[types.FunctionType]:
+    return [
+        item for item in gc.get_objects()
+        if isinstance(item, types.FunctionType) and item.__globals__ is namespace
+    ]
+
+
+class NoShell:
+    """Stands for `get_ipython()`: magics around code run the code, the others are told of."""
+
+    refuse: Any = staticmethod(lambda text: None)
+    _RUN_THE_BODY = frozenset({"time", "timeit", "capture", "tpu_run", "prun"})
+    _HARMLESS = frozenset({"matplotlib", "config", "load_ext", "autoreload", "tpu_run", "tpu_setup"})
+
+    def run_cell_magic(self, name: str, line: str, cell: str) -> None:
+        """Run the body of a magic that only runs it."""
+        if name not in self._RUN_THE_BODY:
+            self.refuse(f"not run: %%{name} {line}".rstrip())
+            return
+        exec(compile(cell, CELL, "exec"), sys._getframe(1).f_globals)  # noqa: S102, SLF001
+
+    def run_line_magic(self, name: str, line: str, *_: Any) -> None:
+        """Run the statement of `%time`; tell of the others."""
+        if name in self._RUN_THE_BODY and line:
+            exec(compile(line, CELL, "exec"), sys._getframe(1).f_globals)  # noqa: S102, SLF001
+        elif name not in self._HARMLESS:
+            self.refuse(f"not run: %{name} {line}".rstrip())
+
+    def system(self, command: str) -> None:
+        """Tell of a `!` line."""
+        self.refuse(f"not run: !{command}")
+
+    def getoutput(self, command: str, **_: Any) -> list[str]:
+        """Tell of a `!` line whose output is wanted."""
+        self.system(command)
+        return []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_, **__: None
+
+
+def _end_with_parent() -> None:
+    """End this process when the parent's end of the standard input closes."""
+
+    def watch() -> None:
+        while os.read(0, 1024):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,253 @@
+"""Recording the programs of a torch cell: traced as `%%tpu_run` traces it, never executed.
+
+torch_xla records lazily. Where it would hand a program to the device, the program is
+exported and every tensor it would have computed gets a placeholder of its shape: so the
+second step sees the first one's results as inputs, as on a device, and nothing is compiled
+or computed. What reads a value back gets a made-up one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tpu_magic.check.child import Enough, Program, Seen, Task
+from tpu_magic.check.loops import Rounds
+from tpu_magic.check.places import Person, Place
+from tpu_magic.check.refuse import Refusals
+from tpu_magic.host.detect import HostFacts
+from tpu_magic.options import RunOptions
+
+# A loop of a library is not ours to cut: after so many programs with nothing new, enough.
+_PATIENCE = 24
+_MOST_PROGRAMS = 64
+# What a runtime says when a value is wanted that no program computed.
+_NO_VALUE = "HasValue()"
+_DYNAMIC = frozenset(
+    """aten::nonzero aten::masked_select aten::_unique2 aten::unique_dim aten::unique_consecutive
+    aten::nonzero_numpy aten::bincount aten::repeat_interleave.Tensor""".split()
+)
+
+
+class Capture:
+    """Records the programs of one torch cell. `child.Capture`."""
+
+    def __init__(
+        self, task: Task, seen: Seen, rounds: Rounds, person: Person, refusals: Refusals
+    ) -> None:
+        import torch
+        from torch.utils.data import DataLoader
+
+        from tpu_magic.frameworks import adapter, torch_xla
+
+        # A TPU of this machine is none of the check's: the cell is traced on XLA's CPU device.
+        torch_xla.detect.detect = _no_tpu
+        self._adapter: Any = adapter("torch")
+        self._adapter.connect(simulate=task.devices if task.devices > 1 else None)
+        self._task, self._seen, self._rounds = task, seen, rounds
+        self._person, self._refusals = person, refusals
+        self._device = str(self._adapter.placement.device)
+        self._known: dict[str, Program] = {}
+        self._first_of: dict[str, str] = {}
+        self._since_new = 0
+        self._session: Any = None
+        self._steps_before = 0
+        self._torch, self._loader = torch, DataLoader
+        self._patch_writers()
+
+    # --- the cell's life ------------------------------------------------------------------
+
+    @contextmanager
+    def running(self, namespace: dict[str, Any]) -> Iterator[None]:
+        """Run the cell as `%%tpu_run` would, with every program recorded."""
+        import torch_xla
+
+        extension = torch_xla._XLAC  # noqa: SLF001
+        self._end_real_step = extension._xla_step_marker  # noqa: SLF001
+        options = RunOptions(precision=self._task.options["precision"])
+        with ExitStack() as undo:
+            undo.enter_context(_replaced(extension, "_xla_step_marker", self._boundary))
+            undo.enter_context(_replaced(extension, "_xla_sync_multi", self._boundary))
+            undo.enter_context(_replaced(self._torch._tensor_str, "_str", self._text))
+            undo.enter_context(
+                _replaced(self._loader, "_get_iterator", _in_this_process(self._loader._get_iterator))
+            )
+            undo.enter_context(_values_made_up(self))
+            self._session = undo.enter_context(self._adapter.cell(options, namespace))
+            yield
+
+    def finish(self) -> None:
+        """End the last program, as the end of a cell does."""
+        self._session.finish()
+        self._seen.examples = self._session.facts.global_batch
+
+    # --- programs -------------------------------------------------------------------------
+
+    def _boundary(self, *_: Any, **__: Any) -> None:
+        """Record what would go to the device now, and put placeholders in its place."""
+        import torch_xla
+
+        extension = torch_xla._XLAC  # noqa: SLF001
+        with self._refusals.paused():
+            with suppress(RuntimeError):
+                self._record(extension._get_stablehlo([], self._device, [], True))  # noqa: SLF001
+            extension._clear_pending_irs(self._device)  # noqa: SLF001
+            # Nothing is left for it to run; it makes the next step's random numbers.
+            self._end_real_step(self._device, [], False)
+        if self._since_new > _PATIENCE or len(self._known) > _MOST_PROGRAMS:
+            raise Enough
+
+    def _record(self, artifact: bytes) -> None:
+        digest = hashlib.sha256(artifact).hexdigest()
+        self._rounds.ended += 1
+        steps = sum(self._session._steps.values())  # noqa: SLF001 - our own session
+        trains, self._steps_before = steps > self._steps_before, steps
+        known = self._known.get(digest)
+        if known is not None:
+            known.runs += 1
+            self._since_new += 1
+            return
+        self._since_new = 0
+        self._rounds.new += 1
+        path = os.path.join(self._task.folder, f"program-{len(self._known)}.bc")  # noqa: PTH118
+        Path(path).write_bytes(artifact)
+        program = Program(path, self._person.here(), trains=trains)
+        self._known[digest] = program
+        self._seen.programs.append(program)
+
+    # --- values ---------------------------------------------------------------------------
+
+    def read(self, what: str) -> None:
+        """Note that a value is read back here."""
+        place: Place | None = self._person.here()
+        text = f"{what} ({place})" if place else what
+        if text not in self._seen.reads:
+            self._seen.reads.append(text)
+
+    def note(self, text: str) -> None:
+        """Add a note with the person's line."""
+        place = self._person.here()
+        self._seen.note(f"{text} ({place})" if place else text)
+
+    def _text(self, tensor: Any, *, tensor_contents: Any = None) -> str:
+        if tensor.device.type == "xla":
+            self.read("print")
+            tensor = made_up(self._torch, tensor.shape, tensor.dtype)
+        text: str = _TEXT(tensor, tensor_contents=tensor_contents)
+        return text
+
+    def _patch_writers(self) -> None:
+        """Let `torch.save` write nothing: it writes below Python, where nobody can refuse."""
+
+        def save(obj: Any, f: Any, *_: Any, **__: Any) -> None:
+            del obj
+            self._refusals.add(f"write {f}")
+
+        save.__module__, save.__qualname__ = "torch.serialization", "save"
+        self._torch.save = self._torch.serialization.save = save
+
+
+def made_up(torch: Any, shape: Any, dtype: Any) -> Any:
+    """Return host values that code can go on with: ones, no true, and zeros as positions."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.ones(shape, dtype=dtype)
+    return torch.zeros(shape, dtype=dtype)
+
+
+def _values_made_up(capture: Capture) -> Any:
+    """Return the mode in which reads of device values give made-up ones."""
+    import torch
+    from torch.utils import _pytree as pytree
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    read_scalar = torch.ops.aten._local_scalar_dense.default  # noqa: SLF001
+    copy = torch.ops.aten._to_copy.default  # noqa: SLF001
+    into = torch.ops.aten.copy_.default
+    scalars = {bool: False, int: 1, float: 1.0, complex: 1.0 + 0j}
+
+    def there(value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.device.type == "xla"
+
+    class ValuesMadeUp(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None  # noqa: ARG002
+        ) -> Any:
+            kwargs = kwargs or {}
+            if func is read_scalar and there(args[0]):
+                capture.read("a value is read")
+                kind = args[0].dtype
+                if kind is torch.bool:
+                    return scalars[bool]
+                if kind.is_floating_point:
+                    return scalars[float]
+                return scalars[complex] if kind.is_complex else scalars[int]
+            to = kwargs.get("device")
+            if func is copy and there(args[0]) and to is not None and to.type == "cpu":
+                capture.read("values are read")
+                return made_up(torch, args[0].shape, kwargs.get("dtype") or args[0].dtype)
+            if func is into and there(args[1]) and not there(args[0]):
+                capture.read("values are read")
+                args[0].copy_(made_up(torch, args[1].shape, args[1].dtype))
+                return args[0]
+            if func._schema.name in _DYNAMIC and any(map(there, args)):  # noqa: SLF001
+                capture.note(f"{func._schema.name}: its size is only known when it has run")  # noqa: SLF001
+                return on_host(func, args, kwargs)
+            try:
+                return func(*args, **kwargs)
+            except RuntimeError as error:
+                if _NO_VALUE not in str(error):
+                    raise
+                capture.note(f"{func._schema.name} has no TPU kernel and runs on the host")  # noqa: SLF001
+                return on_host(func, args, kwargs)
+
+    def on_host(func: Any, args: Any, kwargs: Any) -> Any:
+        def host(tensor: Any) -> Any:
+            return made_up(torch, tensor.shape, tensor.dtype) if there(tensor) else tensor
+
+        args, kwargs = pytree.tree_map_only(torch.Tensor, host, (args, kwargs))
+        result = func(*args, **kwargs)
+        device = capture._device  # noqa: SLF001 - one module
+        return pytree.tree_map_only(torch.Tensor, lambda item: item.to(device), result)
+
+    return ValuesMadeUp()
+
+
+def _text_function() -> Any:
+    import torch
+
+    return torch._tensor_str._str  # noqa: SLF001
+
+
+_TEXT = _text_function()
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def _in_this_process(original: Any) -> Any:
+    """Return a `DataLoader._get_iterator` that starts no workers."""
+
+    def _get_iterator(loader: Any) -> Any:
+        # Its own setters refuse changes to a loader that exists.
+        vars(loader).update(
+            num_workers=0, prefetch_factor=None, timeout=0, persistent_workers=False,
+            _DataLoader__multiprocessing_context=None,
+        )
+        return original(loader)
+
+    return _get_iterator
+
+
+def _no_tpu(*_: Any) -> HostFacts:
+    return HostFacts("plain", None, None, 0, 0, 1, False, (), ())
