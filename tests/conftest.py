@@ -37,7 +37,7 @@ class RaisingShell(InteractiveShell):
             self.callback_errors.append(sys.exc_info()[1])
 
 
-def _make_shell(tmp_path: Path) -> RaisingShell:
+def _make_shell(tmp_path):
     RaisingShell.clear_instance()
     config = Config()
     config.HistoryManager.enabled = False

@@ -278,12 +278,17 @@ def test_repeat_keeps_the_line_of_an_error_and_stops_there(fake_shell):
 
 @pytest.mark.parametrize(
     "source",
-    ["n = '--repeat 2'", "%%prun\n%%tpu_run --repeat 2\n1", "%tpu_run on --repeat 2"],
+    [
+        "%%tpu_run {twice}\n1",
+        "%%prun\n%%tpu_run --repeat 2\n1",
+        "%tpu_run on --repeat 2",
+    ],
 )
 def test_repeat_where_it_would_not_be_done_is_refused(fake_shell, source):
+    fake_shell.user_ns["twice"] = "--repeat 2"
     with pytest.raises(UsageError, match="--repeat works in a %%tpu_run line"):
-        if fake_shell.run(source) is None:
-            fake_shell.run("%%tpu_run {n}\n1")
+        fake_shell.run(source)
+    assert fake_shell.fake.events == []
 
 
 # --- other magics -------------------------------------------------------------------------

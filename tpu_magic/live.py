@@ -7,6 +7,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -99,8 +100,8 @@ class LiveLine:
         self,
         read: Callable[[], str],
         screen: Screen,
-        first_s: float = FIRST_S,
-        every_s: float = EVERY_S,
+        first_s: float,
+        every_s: float,
     ) -> None:
         self._read = read
         self._screen = screen
@@ -109,7 +110,9 @@ class LiveLine:
         self._shown = False
         # A kernel knows by the context which cell an output belongs to.
         run = contextvars.copy_context().run
-        self._thread = threading.Thread(target=run, args=(self._watch,), daemon=True)
+        self._thread = threading.Thread(
+            target=run, args=(self._watch,), name="tpu_magic live", daemon=True
+        )
         self._thread.start()
 
     def stop(self) -> None:
@@ -121,16 +124,20 @@ class LiveLine:
 
     def _watch(self) -> None:
         pause = self._first_s
-        while not self._over.wait(pause):
-            self._shown = True
-            self._screen.show(self._read())
-            pause = self._every_s
+        with suppress(Exception):  # a line that cannot be shown is no trouble of the person's
+            while not self._over.wait(pause):
+                line = self._read()
+                self._shown = True
+                self._screen.show(line)
+                pause = self._every_s
 
 
 def start(shell: InteractiveShell, meter: Meter) -> LiveLine | None:
     """Start the live line of a cell, where there is a place for it."""
     screen = screen_for(shell)
-    return None if screen is None else LiveLine(partial(describe, meter), screen)
+    if screen is None:
+        return None
+    return LiveLine(partial(describe, meter), screen, FIRST_S, EVERY_S)
 
 
 def describe(meter: Meter) -> str:

@@ -33,6 +33,18 @@ class Reply:
         assert self.status == "ok", f"{self.ename}: {self.evalue}\n{self.traceback}"
         return self
 
+    def add(self, kind: str, content: dict) -> None:
+        """Take in one output message."""
+        if kind == "stream":
+            setattr(self, content["name"], getattr(self, content["name"]) + content["text"])
+        elif kind == "execute_result":
+            self.result = content["data"]
+            self.count = content["execution_count"]
+        elif kind in ("display_data", "update_display_data"):
+            self.displays.append(content["data"])
+        elif kind == "error":
+            self.errors_shown += 1
+
     @property
     def value(self) -> str:
         """Return the text of the cell's value."""
@@ -88,24 +100,13 @@ class Kernel:
         """Return everything that comes back for a cell that was sent."""
         reply = Reply("")
         while True:
-            try:
-                message = self.client.get_iopub_msg(timeout=timeout)
-            except Empty:
-                raise AssertionError(f"nothing from the kernel for {timeout} s") from None
+            message = self._output(timeout)
             if message["parent_header"].get("msg_id") != message_id:
                 continue
             content, kind = message["content"], message["msg_type"]
-            if kind == "stream":
-                setattr(reply, content["name"], getattr(reply, content["name"]) + content["text"])
-            elif kind == "execute_result":
-                reply.result = content["data"]
-                reply.count = content["execution_count"]
-            elif kind in ("display_data", "update_display_data"):
-                reply.displays.append(content["data"])
-            elif kind == "error":
-                reply.errors_shown += 1
-            elif kind == "status" and content["execution_state"] == "idle":
+            if kind == "status" and content["execution_state"] == "idle":
                 break
+            reply.add(kind, content)
         while True:
             answer = self.client.get_shell_msg(timeout=timeout)
             if answer["parent_header"].get("msg_id") == message_id:
@@ -115,3 +116,21 @@ class Kernel:
         reply.ename, reply.evalue = content.get("ename", ""), content.get("evalue", "")
         reply.traceback = "\n".join(content.get("traceback", []))
         return reply
+
+    def wait_for_output(self, message_id: str, text: str, timeout: float = TIMEOUT) -> None:
+        """Return when a running cell has printed a text; its other outputs are dropped."""
+        while True:
+            message = self._output(timeout)
+            mine = message["parent_header"].get("msg_id") == message_id
+            if mine and text in message["content"].get("text", ""):
+                return
+
+    def interrupt(self) -> None:
+        """Interrupt the cell that runs, as the stop button does."""
+        self.manager.interrupt_kernel()
+
+    def _output(self, timeout: float) -> dict:
+        try:
+            return self.client.get_iopub_msg(timeout=timeout)
+        except Empty:
+            raise AssertionError(f"nothing from the kernel for {timeout} s") from None
