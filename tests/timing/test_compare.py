@@ -248,7 +248,7 @@ def test_both_modes_are_not_offered(shell):
 
 def test_a_cell_is_compared(shell, capsys):
     cell = "a: sum(x)\nb: sum(x[:50])\n"
-    line = "-o -v kept --time-limit 1 --label sums x = list(range(500))"
+    line = "-o -v kept --time-limit 6 --label sums x = list(range(20000))"
     result = shell.run_cell_magic("tpu_compare", line, cell)
     assert isinstance(result, CompareResult)
     assert result is shell.user_ns["kept"]

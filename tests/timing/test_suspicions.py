@@ -7,6 +7,7 @@ import pytest
 from tpu_magic.frameworks.base import Counters, DeviceInfo
 from tpu_magic.timing import suspicions
 from tpu_magic.timing.measurement import FirstCall, Measurement, Series
+from tpu_magic.timing.probe import Probe
 from tpu_magic.timing.suspicions import RULES, Evidence
 
 TPU = DeviceInfo("TPU v5e", 1, 1, on_tpu=True, simulated=False)
@@ -16,7 +17,7 @@ CPU = DeviceInfo("XLA CPU", 1, 1, on_tpu=False, simulated=False)
 def evidence(runs=None, device=TPU, compiled=(), **changes):
     about = {
         key: changes.pop(key)
-        for key in ("wants_device", "inputs_timed", "changed")
+        for key in ("wants_device", "inputs_timed", "changed", "peak_flops")
         if key in changes
     }
     steady = tuple(1.0 + 0.001 * (index * 7 % 10) for index in range(60))
@@ -31,6 +32,7 @@ def evidence(runs=None, device=TPU, compiled=(), **changes):
         "output_arrays": 1,
         "output_bytes": 8,
         "one_by_one": False,
+        "seen": Probe(),
     } | changes
     return Evidence(Measurement(**measured), device, **about)
 
@@ -51,6 +53,8 @@ RAISED = {
     "autocorrelation": evidence(
         [1.0 + 0.02 * (i // 10 % 2) + 0.001 * (i * 7 % 5) for i in range(60)]
     ),
+    "wait-lies": evidence(seen=Probe(waits=False)),
+    "above-peak": evidence(peak_flops=1e12, seen=Probe(flops=2 * 10**12)),  # in 1 s
     "slow-run": evidence([1.0] * 59 + [4.5]),
 }
 
@@ -83,6 +87,9 @@ def test_a_steady_timing_on_a_tpu_raises_nothing():
         ("transfer", evidence(inputs_timed=True, **counted(bytes_to_device=10**9))),
         ("drift", evidence([1 + 0.01 * (i * 7 % 10) + 0.01 * (i >= 30) for i in range(60)])),
         ("autocorrelation", evidence([1.0, 1.1] * 30)),
+        ("wait-lies", evidence(seen=Probe(waits=True))),
+        ("above-peak", evidence(peak_flops=1e12, seen=Probe(flops=9 * 10**11))),
+        ("above-peak", evidence(seen=Probe(flops=10**18))),  # the chip is not known
         ("slow-run", evidence([1e-8] * 59 + [9e-7])),  # below what %timeit warns of
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -129,6 +129,11 @@ class TorchEager:
         """Bring a tensor's values to the host, which cannot end before they are computed."""
         array.cpu()
 
+    def inspect(self, call: Callable[[], Any]) -> tuple[int | None, str | None]:
+        """Make a call; return its floating-point operations, and no program: there is none."""
+        flops, _ = count_flops(call)
+        return flops, None
+
     def rng_state(self) -> Any:
         """Return the states of torch's generators: the processor's, and each used GPU's."""
         import torch
@@ -162,6 +167,18 @@ class TorchEager:
     def explain(self, error: BaseException, namespace: Namespace) -> str | None:
         """Explain nothing: errors of eager torch are torch's own."""
         return None
+
+
+def count_flops(call: Callable[[], Any]) -> tuple[int | None, Any]:
+    """Make a call; return its floating-point operations by torch's counter, and its outputs.
+
+    Counts matrix products, convolutions and attention; None when there are none of them.
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        outputs = call()
+    return counter.get_total_flops() or None, outputs
 
 
 def _uses_gpu() -> bool:

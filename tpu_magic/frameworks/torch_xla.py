@@ -7,7 +7,7 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from importlib import metadata
 from importlib.util import find_spec
@@ -264,6 +264,19 @@ class TorchXla:
     def read(self, array: Any) -> None:
         """Bring a tensor's values to the host, which cannot end before they are computed."""
         array.cpu()
+
+    def inspect(self, call: Callable[[], Any]) -> tuple[int | None, str | None]:
+        """Make a call; return its floating-point operations, and a hash of its program."""
+        import torch_xla
+
+        from tpu_magic.frameworks.torch_eager import count_flops
+
+        flops, outputs = count_flops(call)
+        pending = [tensor for tensor in self.arrays(outputs) if self.on_device(tensor)]
+        if not pending:
+            return flops, None
+        graph_hash: bytes = torch_xla._XLAC._get_graph_hash(pending)  # noqa: SLF001 - no public one
+        return flops, graph_hash.hex()
 
     def rng_state(self) -> Any:
         """Return the state of the device's random number generator."""

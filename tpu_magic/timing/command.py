@@ -108,6 +108,7 @@ def timed(statement: Statement, text: str, wanted: TimeitOptions) -> TimingResul
         wants_device=not is_synchronous(adapter),
         inputs_timed=wanted.include_transfer,
         changed=session.changed(),
+        peak_flops=session.peak_flops(),
     )
     latency, throughput = (_runs(measured.series.get(mode)) for mode in MODES["both"])
     if measured.one_by_one:
@@ -135,7 +136,9 @@ def timed(statement: Statement, text: str, wanted: TimeitOptions) -> TimingResul
         label=wanted.label,
         moved=list(session.moved),
         suspicions=suspicions.find(evidence),
-        environment=session.environment(),
+        flops=measured.seen.flops,
+        peak_flops=evidence.peak_flops,
+        environment=session.environment(measured.seen.program),
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tpu_magic.frameworks.base import Counters
+from tpu_magic.timing.probe import Probe
 
 MODES = {
     "latency": ("latency",),
@@ -131,6 +132,8 @@ class Measurement:
     one_by_one
         Whether calls end when they return, so that nothing queues: then latency and
         throughput are the same runs.
+    seen
+        What probing calls told.
     """
 
     first: FirstCall
@@ -143,3 +146,4 @@ class Measurement:
     output_arrays: int
     output_bytes: int
     one_by_one: bool
+    seen: Probe

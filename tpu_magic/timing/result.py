@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -89,6 +90,11 @@ class TimingResult(Result):
         Where and how it ran.
     stopped_by
         `precision`, `time-limit`, `runs`, `samples` or `interrupt`.
+    flops, peak_flops
+        Floating-point operations of a call in matrix products, convolutions and attention, and
+        the devices' bf16 peak per second, where they are known.
+    flops_per_s, peak_share
+        The rate that follows from the fastest mode, and its share of the peak.
     suspicions
         Reasons to doubt the numbers.
     label, statement, framework, moved, environment
@@ -119,6 +125,8 @@ class TimingResult(Result):
     framework: str
     label: str = ""
     moved: list[str] = field(default_factory=list)
+    flops: int | None = None
+    peak_flops: float | None = None
     suspicions: list[Suspicion] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
 
@@ -207,6 +215,21 @@ class TimingResult(Result):
         """Median seconds per call of calls that queue."""
         return self.throughput.summary.median if self.throughput else None
 
+    @property
+    def flops_per_s(self) -> float | None:
+        """Floating-point operations per second, of the mode that is faster."""
+        if not self.flops:
+            return None
+        times = [seconds for seconds in (self.latency_s, self.throughput_s) if seconds]
+        return self.flops / min(times) if times else None
+
+    @property
+    def peak_share(self) -> float | None:
+        """Share of the devices' bf16 peak; None where the chip is not known."""
+        if self.flops_per_s is None or not self.peak_flops:
+            return None
+        return self.flops_per_s / self.peak_flops
+
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain JSON types, the derived numbers included."""
         return {**super().to_dict(), **{name: getattr(self, name) for name in _DERIVED}}
@@ -275,6 +298,9 @@ class TimingResult(Result):
         yield "stopped", f"because {_STOPPED[self.stopped_by]}"
         if self.matmul_precision != "not applicable":
             yield "matmul precision", self.matmul_precision
+        if self.flops_per_s is not None:
+            share = f", {self.peak_share:.1%} of the bf16 peak" if self.peak_share else ""
+            yield "matrix work", f"{_flops(self.flops)}, {_flops(self.flops_per_s)}/s{share}"
         if self.moved:
             yield "moved before", f"{', '.join(self.moved)} (to the device, not timed)"
 
@@ -285,6 +311,12 @@ _DERIVED = tuple(
     for name, value in vars(TimingResult).items()
     if isinstance(value, property) and not name.startswith("_")
 )
+
+
+def _flops(count: float | None) -> str:
+    """Return `2.15 GFLOP`."""
+    exponent = 0 if not count else min(5, max(0, int(math.log10(count)) // 3))
+    return f"{(count or 0) / 1000**exponent:.3g} {('', 'k', 'M', 'G', 'T', 'P')[exponent]}FLOP"
 
 
 def duration(seconds: float | None, digits: int = 3) -> str:

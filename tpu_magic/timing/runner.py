@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from math import ceil, floor, inf, log10
 from typing import Any
 
@@ -28,10 +29,12 @@ from tpu_magic.timing.measurement import (
     Plan,
     Series,
 )
+from tpu_magic.timing.probe import Probe, probe
 from tpu_magic.timing.statement import Run
 
 # Bounds of the un-timed phase: a program that still compiles after this many calls is told.
 SETTLE_CALLS = 20
+_SETTLE_COMPILES = 5  # an optimizer makes two or three programs before it makes the last one
 _STILL_CALLS = 2  # calls in a row without a compile that count as settled
 # Timer and wait may cost this share of what they measure.
 OVERHEAD = 0.01
@@ -47,6 +50,8 @@ _FIRST_LOOK_S = 0.2
 _LOOK_GROWTH = 1.3
 _FEWEST_SAMPLES = 12
 _MOST_SAMPLES = 20_000
+# Longer calls, as a share of the time limit, are not made once more only to look at them.
+_PROBE_SHARE = 0.05
 _LATENCY_SHARE = 0.6  # of the time limit, when throughput is measured as well
 
 
@@ -76,6 +81,8 @@ class Warm:
         Seconds of the calls since it has.
     output_arrays, output_bytes
         What one call gives.
+    seen
+        What probing told.
     deadline
         When the time limit is reached, by the runner's wall clock.
     """
@@ -87,6 +94,7 @@ class Warm:
     clean: tuple[float, ...]
     output_arrays: int
     output_bytes: int
+    seen: Probe
     deadline: float
 
 
@@ -168,9 +176,19 @@ class Runner:
         before = self.adapter.counters()
         first, sizes = self._first_call(run, decide)
         deadline = inf if plan.time_limit is None else self._wall() + plan.time_limit
-        clean, settled = self._settle(run, plan, deadline)
+        clean, deadline = self._settle(run, plan, deadline)
+        settled = bool(clean) or self.adapter.counters().compiles is None
+        seen = Probe()
+        if clean and min(clean) < (plan.time_limit or inf) * _PROBE_SHARE:
+            seen = probe(
+                self.adapter,
+                partial(self._untimed_call, run),
+                partial(next, run),
+                min(clean),
+                self._wall,
+            )
         compiles = self.adapter.counters().since(before).compiles
-        return Warm(run, first, compiles, settled, clean, len(sizes), sum(sizes), deadline)
+        return Warm(run, first, compiles, settled, clean, len(sizes), sum(sizes), seen, deadline)
 
     def way(self, warm: Warm, mode: str, plan: Plan) -> Way:
         """Return how to make the runs of a mode."""
@@ -210,6 +228,7 @@ class Runner:
             output_arrays=warm.output_arrays,
             output_bytes=warm.output_bytes,
             one_by_one=self._one_by_one,
+            seen=warm.seen,
         )
 
     def _opened(self) -> Run:
@@ -228,6 +247,11 @@ class Runner:
             self.runs_total += calls - operator.length_hint(left)
             _note(error, f"raised in call {self.runs_total} of the timed code")
             raise
+
+    def _untimed_call(self, run: Run) -> Any:
+        outputs = self._call(run)
+        self.runs_total += 1
+        return outputs
 
     def _first_call(self, run: Run, decide: Decide | None) -> tuple[FirstCall, list[int]]:
         """Make the first call; return what it cost, and the sizes of the arrays that it gave."""
@@ -263,21 +287,34 @@ class Runner:
             first = FirstCall(first.wall_s, trace_s, compile_s, run_s)
         return first, sizes
 
-    def _settle(self, run: Run, plan: Plan, deadline: float) -> tuple[tuple[float, ...], bool]:
-        """Make calls until compiling has stopped; return the times of those without a compile."""
+    def _settle(self, run: Run, plan: Plan, deadline: float) -> tuple[tuple[float, ...], float]:
+        """Make calls until compiling has stopped.
+
+        Returns
+        -------
+        clean, deadline
+            Seconds of the calls since then; and the deadline, later by what compiling took:
+            the time limit is for timing. It only waits so long for code that never settles.
+        """
         compiles = self.adapter.counters().compiles
         if compiles is None and plan.loops is not None:
-            return (), True  # nothing to settle, and nothing to find out
-        half_time = deadline - (plan.time_limit or 0) / 2
+            return (), deadline  # nothing to settle, and nothing to find out
+        compiling = 0
         clean: tuple[float, ...] = ()
         for _ in range(SETTLE_CALLS):
             elapsed = self._one_at_a_time(run, 1)
             now = self.adapter.counters().compiles
-            clean = (*clean, elapsed) if now == compiles else ()
+            if now == compiles:
+                clean = (*clean, elapsed)
+            else:
+                clean, compiling = (), compiling + 1
+                if compiling <= _SETTLE_COMPILES:
+                    deadline += elapsed
             compiles = now
+            half_time = deadline - (plan.time_limit or 0) / 2
             if len(clean) >= _STILL_CALLS or self._wall() >= half_time:
                 break
-        return clean, bool(clean)
+        return clean, deadline
 
     def _loops(self, run: Run) -> int:
         """Return how many short calls make a run in which reading the clock does not count."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from tpu_magic import frameworks
 from tpu_magic.frameworks.base import Adapter
+from tpu_magic.host import chips
 from tpu_magic.timing import inputs, preserve
 from tpu_magic.timing.choose import Choice, choose
 from tpu_magic.timing.measurement import Clock
@@ -76,9 +77,16 @@ class Session:
         now = _fingerprints(self.choice.adapter, self._values)
         return tuple(name for name, state in self._before.items() if now[name] != state)
 
-    def environment(self) -> dict[str, str]:
-        """Return what decides how fast code is: versions, settings, the machine, the process."""
+    def peak_flops(self) -> float | None:
+        """Return the bf16 peak of all devices together, where the chip is in the table."""
+        device = self.adapter.devices()
+        generation = chips.by_name(device.kind)
+        return generation.bf16_flops_per_device * device.count if generation else None
+
+    def environment(self, program: str | None = None) -> dict[str, str]:
+        """Return what decides how fast code is: versions, settings, machine, process, program."""
         return {
+            **({"program": program} if program else {}),
             **self.adapter.versions(),
             "machine": platform.machine(),
             **{name: os.environ[name] for name in _SETTINGS if name in os.environ},

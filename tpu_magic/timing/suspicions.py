@@ -35,8 +35,8 @@ class Evidence:
         Whether moving the inputs was timed on purpose.
     changed
         What the code changed in place, as a person would name it.
-    deleted
-        Names that it deletes.
+    peak_flops
+        Peak of all devices together in floating-point operations per second, where known.
     """
 
     measured: Measurement
@@ -44,6 +44,7 @@ class Evidence:
     wants_device: bool = True
     inputs_timed: bool = False
     changed: tuple[str, ...] = ()
+    peak_flops: float | None = None
 
     @property
     def leading(self) -> Series:
@@ -63,6 +64,28 @@ def _not_a_tpu(seen: Evidence) -> str:
     return (
         f"not a TPU: these are times of {seen.device.kind}, and say nothing about a TPU's; "
         "%tpu_setup shows what this machine has"
+    )
+
+
+def _wait_lies(seen: Evidence) -> str:
+    if seen.measured.seen.waits is not False:
+        return ""
+    return (
+        "waiting returned before the work was done (reading a value back then took the rest): "
+        "these times are too short; end the code with a read of a value"
+    )
+
+
+def _above_peak(seen: Evidence) -> str:
+    flops, peak = seen.measured.seen.flops, seen.peak_flops
+    if not flops or not peak:
+        return ""
+    fastest = min(stats.summarize(each.timings).median for each in seen.measured.series.values())
+    if flops <= peak * fastest:
+        return ""
+    return (
+        f"{flops / fastest:.3g} FLOP/s would be above the chip's peak of {peak:.3g}: the wait, or "
+        "the counting, is not to be trusted; compare with a longer computation"
     )
 
 
@@ -166,6 +189,8 @@ def _changed(seen: Evidence) -> str:
 RULES: dict[str, Callable[[Evidence], str]] = {
     "not-a-tpu": _not_a_tpu,
     "no-output": _no_output,
+    "wait-lies": _wait_lies,
+    "above-peak": _above_peak,
     "compile": _compiled,
     "not-settled": _not_settled,
     "fallback": _fallback,
