@@ -1,0 +1,3 @@
+/** What the renderer needs of the settings: it is loaded apart from the plugin. */
+
+export const switches = { renderer: true };
