@@ -68,6 +68,7 @@ def test_a_gpu_is_known_by_its_node(machine, node):
     facts = detect(machine.probe())
     assert (facts.environment, facts.accelerator, facts.gpu) == ("gpu", "NVIDIA GPU", True)
     assert (facts.chips, facts.devices) == (0, 0)
+    assert "an NVIDIA device node is there" in facts.reasons
 
 
 def test_control_node_alone_is_no_gpu(machine):
@@ -233,6 +234,27 @@ def test_accel_nodes_without_a_bus_are_chips_of_unknown_generation(machine):
     machine.node("/dev/accel_driver")
     facts = detect(machine.probe())
     assert (facts.accelerator, facts.generation, facts.chips) == ("TPU", None, 1)
+
+
+def test_accel_nodes_beside_an_accelerator_type_are_chips_not_devices(machine):
+    for index in range(4):
+        machine.node(f"/dev/accel{index}")
+    machine.environ = {"TPU_ACCELERATOR_TYPE": "v3-8"}
+    facts = detect(machine.probe())
+    assert (facts.accelerator, facts.chips, facts.devices) == ("TPU v3", 4, 8)
+    assert "4 chip(s) by /dev/accel*; the PCI bus shows none" in facts.reasons
+
+
+def test_a_kubernetes_pod_without_the_variables_of_a_slice_is_no_gke_slice(machine):
+    machine.vfio_chips(0x0063, 1)
+    machine.environ = {"KUBERNETES_SERVICE_HOST": "10.1.0.1", "TPU_SKIP_MDS_QUERY": "1"}
+    assert detect(machine.probe()).environment == "tpu-host"
+
+
+def test_kaggle_without_a_tpu_promises_none(machine):
+    machine.environ = KAGGLE
+    facts = detect(machine.probe())
+    assert (facts.environment, facts.warnings) == ("kaggle", ())
 
 
 def test_network_card_and_other_vendors_are_no_chips(machine):
