@@ -6,6 +6,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,11 +113,12 @@ def _block(call: Callable[[], Any], finish: Callable[[], None], calls: int) -> f
         )
 
 
-class _no_collector:
-    def __enter__(self) -> None:
-        gc.disable()
-
-    def __exit__(self, *_: object) -> None:
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    gc.disable()
+    try:
+        yield
+    finally:
         gc.enable()
 
 

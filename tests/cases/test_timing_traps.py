@@ -94,7 +94,7 @@ def test_an_interrupt_keeps_what_there_is(xla, capsys):
 
 
 def test_a_require_of_a_tpu_is_kept(xla):
-    with pytest.raises(UsageError, match="--require-tpu|no TPU"):
+    with pytest.raises(UsageError, match=r"--require-tpu"):
         xla.run("%tpu_timeit --device tpu x @ x")
 
 

@@ -45,7 +45,7 @@ def test_a_runtime_that_is_not_up_takes_nothing(world, host, fake, monkeypatch):
 def test_arrays_are_found_through_functions_and_methods(world, fake):
     array = fake.array(None, "x", 8)
     scope = {"x": array, "g": lambda: None}
-    exec("def inner(): return x\ndef outer(): return inner()", scope)  # noqa: S102
+    exec("def inner(): return x\ndef outer(): return inner()", scope)
 
     class Owner(list):
         def method(self):
@@ -63,7 +63,7 @@ def test_arrays_are_found_through_functions_and_methods(world, fake):
 
 def test_functions_that_call_each_other_end(world):
     scope = {}
-    exec("def a(): return b()\ndef b(): return a()", scope)  # noqa: S102
+    exec("def a(): return b()\ndef b(): return a()", scope)
     assert not choose("auto", "auto", {"a": scope["a"]}).settled
 
 

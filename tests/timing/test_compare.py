@@ -45,7 +45,7 @@ def test_without_an_interval_it_cannot_tell():
 
 
 def test_paired_ratio_cancels_what_both_share():
-    generator = random.Random(5)  # noqa: S311
+    generator = random.Random(5)
     mood = [generator.choice([1.0, 3.0]) for _ in range(40)]
     ratio = stats.paired_ratio(mood, [1.2 * m for m in mood])
     assert ratio.value == pytest.approx(1.2)
@@ -86,16 +86,16 @@ def test_rank_sum_counts_are_those_of_all_arrangements(n, m):
 # Turns
 
 
-def contender(device, repeated, name, seconds, mode="latency", log=None):
+def contender(device, repeated, name, seconds, *, log=None):
     def call():
         if log is not None:
             log.append(name)
         return device.op(seconds() if callable(seconds) else seconds, program=name)
 
     runner = Runner(device, repeated(call), clock=device.clock, wall=device.time)
-    plan = Plan(mode=mode)
+    plan = Plan(mode="latency")
     warm = runner.warm_up(plan)
-    return turns.Contender(name, runner, warm, runner.way(warm, mode, plan))
+    return turns.Contender(name, runner, warm, runner.way(warm, "latency", plan))
 
 
 def test_ratios_are_exact_on_an_exact_device(fake, repeated):
@@ -129,7 +129,7 @@ def test_a_steady_drift_is_nobodys(fake, repeated):
 
 
 def test_the_time_limit_ends_the_turns(fake, repeated):
-    device, generator = fake.device(), random.Random(1)  # noqa: S311
+    device, generator = fake.device(), random.Random(1)
 
     def noisy():
         return generator.uniform(20, 60) * MS
@@ -190,7 +190,7 @@ def _mood(generator):
 def _verdicts(fake, repeated, factor, count):
     found = []
     for seed in range(count):
-        device, mood = fake.device(), _mood(random.Random(seed))  # noqa: S311
+        device, mood = fake.device(), _mood(random.Random(seed))
         both = [
             contender(device, repeated, name, lambda f=f, m=mood: 20 * MS * f * next(m))
             for name, f in (("a", 1.0), ("b", factor))

@@ -60,7 +60,7 @@ def test_probing_calls_are_counted_and_not_timed(fake, repeated):
     measured = runner.measure(Plan(mode="latency", repeat=4))
     assert measured.runs_total == len(calls) == 1 + 2 + 1 + 4
     assert measured.seen.waits
-    assert set(map(lambda s: round(s, 9), measured.series["latency"].runs)) == {5 * MS}
+    assert {round(seconds, 9) for seconds in measured.series["latency"].runs} == {5 * MS}
 
 
 def test_long_calls_are_not_made_again_for_it(fake, repeated):

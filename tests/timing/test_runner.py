@@ -230,7 +230,8 @@ def test_an_interrupt_keeps_the_runs_that_there_are(fake, repeated, counting):
 
     measured = timed(device, repeated(call), precision_goal=-1)
     assert measured.series["latency"].stopped_by == "interrupt"
-    assert len(measured.series["latency"].runs) == 30 - 1 - 4  # not the first four (one of them probes), nor itself
+    # Not the first four (one of them probes), nor itself.
+    assert len(measured.series["latency"].runs) == 30 - 1 - 4
     assert "throughput" not in measured.series
     assert measured.runs_total == 30
     assert device.now >= device.busy_until
