@@ -137,8 +137,13 @@ class TpuMagics(Magics):
     @no_var_expand
     @line_cell_magic
     def tpu_check(self, line: str, cell: str | None = None) -> None:
-        """Ask the real TPU compiler whether a cell will fit. Not there yet."""
-        raise UsageError("%%tpu_check is not there yet in this version of tpu_magic")
+        """Ask the real TPU compiler, with no TPU, whether a cell compiles and fits.
+
+        `%%tpu_check --help` lists the options.
+        """
+        from tpu_magic.check import command
+
+        command.run_check(self.shell, line, cell)
 
     def _give(self, report: Any, wanted: Any) -> None:
         """Keep and show a report as its options say."""

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 import types
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -70,7 +71,7 @@ class Seen:
     notes: list[str] = field(default_factory=list)
     reads: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    cut: list[int] = field(default_factory=list)
+    cut: list[str] = field(default_factory=list)
     error: str = ""
     error_place: Place | None = None
     infer_aliases: bool = True
@@ -95,7 +96,6 @@ class Task:
     devices: int
     options: dict[str, Any]
     folder: str
-    again: bool = True
 
 
 class Capture(Protocol):
@@ -127,7 +127,8 @@ def main(folder: str) -> None:
         namespace = load(folder)
         with capture.running(namespace), refusals.refusing():
             run(task, namespace, seen, rounds, person, capture)
-    seen.refused, seen.cut = refusals.listed, rounds.cut
+    seen.refused = refusals.listed
+    seen.cut = [str(place) for frame in rounds.cut if (place := person.place(*frame))]
     seen.capture_s = time.perf_counter() - started
     seen.peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     Path(folder, "seen.json").write_text(json.dumps(asdict(seen)), encoding="utf-8")
@@ -159,7 +160,7 @@ def run(
     capture: Capture,
 ) -> None:
     """Run the cell, twice where its only step was a first one, and note how it ended."""
-    vars(builtins)[loops._KEEPER] = rounds  # noqa: SLF001
+    loops.give(vars(builtins), rounds)
     loops.recode(_functions_of(namespace), task.sources)
     code = compile(
         loops.asking(task.cell, CELL), CELL, "exec",
@@ -169,7 +170,7 @@ def run(
     try:
         _execute(code, namespace)
         capture.finish()
-        if task.again and any(item.trains and item.runs == 1 for item in seen.programs):
+        if _only_a_first_step(seen.programs):
             # A step that ran once is a first one: an optimizer's state is not yet an input.
             with contextlib.suppress(Exception):
                 _execute(code, namespace)
@@ -180,6 +181,12 @@ def run(
     except Exception as error:  # noqa: BLE001 - the person's error is part of the answer
         seen.error = f"{type(error).__name__}: {error}".strip()
         seen.error_place = person.of_traceback(error.__traceback__)
+
+
+def _only_a_first_step(programs: list[Program]) -> bool:
+    """Say whether a line trained exactly once: its steady step was not seen."""
+    steps = Counter(item.place for item in programs if item.trains for _ in range(item.runs))
+    return 1 in steps.values()
 
 
 _TOP_LEVEL_AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT

@@ -102,6 +102,8 @@ class Capture:
             raise Enough
 
     def _record(self, artifact: bytes) -> None:
+        if not artifact:
+            return  # nothing is alive
         digest = hashlib.sha256(artifact).hexdigest()
         self._rounds.ended += 1
         steps = sum(self._session._steps.values())  # noqa: SLF001 - our own session

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 _KEEPER = "__tpu_check__"
+_NUMBERS = count()
 
 
 @dataclass
@@ -25,40 +26,41 @@ class Rounds:
     ended, new
         Counted up by whoever captures programs.
     cut
-        Lines of loops that were left early.
+        File and line of loops that were left early.
     """
 
     ended: int = 0
     new: int = 0
-    cut: list[int] = field(default_factory=list)
+    cut: list[tuple[str, int]] = field(default_factory=list)
     _at: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def enter(self, loop: int) -> None:
         """Begin a loop anew."""
         self._at.pop(loop, None)
 
-    def settled(self, loop: int, line: int) -> bool:
+    def settled(self, loop: int, filename: str, line: int) -> bool:
         """Say whether the round before ran programs, and none that was not seen before."""
         before, now = self._at.get(loop), (self.ended, self.new)
         self._at[loop] = now
         if before is None or now[0] == before[0] or now[1] != before[1]:
             return False
-        if line not in self.cut:
-            self.cut.append(line)
+        if (filename, line) not in self.cut:
+            self.cut.append((filename, line))
         return True
 
 
 class _Asking(ast.NodeTransformer):
     """Puts the question into every loop."""
 
-    def __init__(self, numbers: Iterable[int]) -> None:
-        self._numbers = iter(numbers)
+    def __init__(self, filename: str) -> None:
+        self._filename = filename
 
     def _loop(self, node: ast.For | ast.While) -> list[ast.stmt]:
         self.generic_visit(node)
-        number = next(self._numbers)
+        number = next(_NUMBERS)
         enter = ast.parse(f"{_KEEPER}.enter({number})").body[0]
-        ask = ast.parse(f"if {_KEEPER}.settled({number}, {node.lineno}): break").body[0]
+        where = f"{number}, {self._filename!r}, {node.lineno}"
+        ask = ast.parse(f"if {_KEEPER}.settled({where}): break").body[0]
         for added in (enter, ask):
             for part in ast.walk(added):
                 ast.copy_location(part, node)
@@ -69,18 +71,15 @@ class _Asking(ast.NodeTransformer):
     visit_While = _loop  # noqa: N815
 
 
-_NUMBERS = count()
-
-
 def asking(source: str, filename: str) -> ast.Module:
     """Return the tree of some code with the question in its loops; line numbers stay."""
     tree = ast.parse(source, filename)
-    return ast.fix_missing_locations(_Asking(_NUMBERS).visit(tree))
+    return ast.fix_missing_locations(_Asking(filename).visit(tree))
 
 
-def give(namespace: dict[str, object], rounds: Rounds) -> None:
-    """Let code of a namespace ask."""
-    namespace[_KEEPER] = rounds
+def give(builtins: dict[str, object], rounds: Rounds) -> None:
+    """Let any code ask, by a name of the builtins."""
+    builtins[_KEEPER] = rounds
 
 
 def recode(functions: Iterable[types.FunctionType], sources: Mapping[str, str]) -> None:

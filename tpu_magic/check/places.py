@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType, TracebackType
 
 CELL = "<tpu_check cell>"
@@ -18,17 +18,21 @@ class Place:
     Attributes
     ----------
     line
-        Number of the line in the cell; None when it is in another cell or file.
+        Number of the cell's line that it is, or that led to it; None when none did.
     text
         The line itself.
+    elsewhere
+        Whether it is a line of a function of another cell.
     """
 
     line: int | None
     text: str
+    elsewhere: bool = False
 
     def __str__(self) -> str:
-        where = f"line {self.line}" if self.line is not None else "another cell"
-        return f"{where}: {self.text}" if self.text else where
+        if self.line is None:
+            return f"another cell: {self.text}"
+        return f"line {self.line}{' →' if self.elsewhere else ':'} {self.text}"
 
 
 class Person:
@@ -44,7 +48,8 @@ class Person:
             return None
         lines = source.splitlines()
         text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-        return Place(line if filename == CELL else None, text)
+        own = filename == CELL
+        return Place(line if own else None, text, elsewhere=not own)
 
     def innermost(self, frames: Iterable[tuple[str, int]]) -> Place | None:
         """Return the first place of frames, the innermost given first, preferring the cell's.
@@ -56,7 +61,7 @@ class Person:
         if not places:
             return None
         own = next((place for place in places if place.line is not None), None)
-        return Place(own.line if own else None, places[0].text)
+        return replace(places[0], line=own.line if own else None)
 
     def here(self) -> Place | None:
         """Return the person's line that is running."""
