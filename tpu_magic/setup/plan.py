@@ -13,6 +13,7 @@ from functools import partial
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tpu_magic.frameworks.keras import choose
 from tpu_magic.setup import versions as table
 from tpu_magic.setup.plan_torch import torch_plan
 from tpu_magic.setup.situation import Plan, Situation
@@ -79,8 +80,15 @@ def _jax_plan(situation: Situation) -> Plan:
 def _keras_plan(situation: Situation) -> Plan:
     """Plan Keras and its backend."""
     version = situation.version
-    backend, why = keras_backend(situation)
-    reasons = [f"Keras backend {backend}: {why}"]
+    chosen = choose(
+        None,
+        situation.environ,
+        situation.has,
+        tensorflow_loaded="tensorflow" in situation.loaded,
+        on_tpu=situation.target == "tpu",
+    )
+    backend = chosen.name
+    reasons = [f"Keras backend {backend}: {chosen.why}"]
     if situation.target == "tpu" and backend == "jax":
         reasons.append(_NO_TENSORFLOW)
     keras = situation.versions.get("keras")
@@ -116,22 +124,6 @@ _NO_TENSORFLOW = (
     "torch_xla's and jax's. Keras on JAX needs none; what tensorflow-tpu would take: "
     "%tpu_setup --framework tf --dry-run"
 )
-
-
-def keras_backend(situation: Situation) -> tuple[str, str]:
-    """Return the backend of Keras to plan for, and why."""
-    if configured := situation.environ.get("KERAS_BACKEND"):
-        return configured, "KERAS_BACKEND is set"
-    if situation.target == "tpu":
-        if situation.has("tensorflow-tpu"):
-            return "tensorflow", "tensorflow-tpu is installed"
-        return "jax", "the one that runs on today's TPU images; set KERAS_BACKEND=jax"
-    if "tensorflow" in situation.loaded:
-        return "tensorflow", "tensorflow is loaded in this kernel"
-    for name, packages in (("jax", ("jax",)), ("tensorflow", table.MODULES["tensorflow"])):
-        if situation.has(*packages):
-            return name, f"{name} is installed"
-    return "jax", "none is installed, and this one runs on a TPU as well"
 
 
 def _tensorflow_plan(situation: Situation) -> Plan:
