@@ -292,7 +292,7 @@ CELLS = {
         opt = torch.optim.Adam(net.parameters(), lr=0.01)
         """,
         TEN_STEPS,
-        4,
+        6,
     ),
     "average of weights": (
         """

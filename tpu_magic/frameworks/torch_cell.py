@@ -194,9 +194,12 @@ class TorchCell:
 
     def prepare(self, module: nn.Module) -> None:
         """Move a module to the device, once, and remember what was moved."""
-        first = next(module.parameters(), None)
-        if first is not None and torch._C._functorch.is_functorch_wrapped_tensor(first):  # noqa: SLF001
+        functorch = torch._C._functorch  # noqa: SLF001
+        if functorch.peek_interpreter_stack() is not None and any(
+            functorch.is_functorch_wrapped_tensor(item) for item in module.parameters()
+        ):
             return  # `functional_call` within `vmap` or `grad`: not the module's own tensors
+        first = next(module.parameters(), None)
         if module in self._prepared and (first is None or self.placement.is_there(first)):
             return
         self._prepared.add(module)

@@ -17,6 +17,7 @@ import torch_xla
 from torch import Tensor
 from torch.nn import functional
 from torch.optim import optimizer
+from torch.overrides import has_torch_function_variadic
 
 Function = Callable[..., Any]
 
@@ -41,16 +42,18 @@ def _batch_norm(original: Function) -> Function:
     ) -> Any:
         __tracebackhide__ = True
         arguments = (input, running_mean, running_var, weight, bias, training, momentum, eps)
+        if has_torch_function_variadic(input, weight):
+            return original(*arguments)  # a mode: it calls this function again, by its name
         values = input.numel() // input.shape[1] if input.dim() > 1 else 0
         if not training or running_var is None or values < 2 or running_var.device.type != "xla":  # noqa: PLR2004
             return original(*arguments)
-        # new = (1 - m) old + m var n / (n - 1), from what the kernel gives, (1 - m) old + m var.
+        # The kernel gives (1 - m) old + m var; torch, (1 - m) old + m var n / (n - 1). It is
+        # given a copy, since backward refuses what was written to after it was saved.
         unbias = values / (values - 1)
+        biased = running_var.detach().clone()
+        result = original(input, running_mean, biased, *arguments[3:])
         with torch.no_grad():
-            old_share = running_var * ((1 - momentum) * (1 - unbias))
-        result = original(*arguments)
-        with torch.no_grad():
-            torch.add(old_share, running_var, alpha=unbias, out=running_var)
+            running_var.mul_((1 - momentum) * (1 - unbias)).add_(biased, alpha=unbias)
         return result
 
     return batch_norm
@@ -146,12 +149,13 @@ class DeviceModule:
         """Return the state of the device's generator."""
         from torch_xla.core import xla_model
 
-        return torch.tensor(xla_model.get_rng_state(), dtype=torch.int64)
+        state = xla_model.get_rng_state()  # 64 bits without a sign
+        return torch.tensor(state - (1 << 64) if state >> 63 else state)
 
     @staticmethod
     def set_rng_state(state: Tensor, _: Any = None) -> None:
         """Set the state of the device's generator."""
-        torch_xla.manual_seed(int(state))
+        torch_xla.manual_seed(int(state) % (1 << 64))
 
 
 # where, which function, what makes its replacement

@@ -27,6 +27,8 @@ Function = Callable[..., Any]
 # takes (distances by broadcasting), is worth the device.
 _MANY_VALUES = 1 << 16
 _BLOW_UP = 4
+# The names under which gradients of outputs are handed to `backward` and `grad`.
+_SEEDS = ("gradient", "grad_tensors", "grad_outputs")
 # Devices that copied code names; here they mean the device of the cell.
 ACCELERATORS = frozenset({"cuda", "mps", "xpu", "xla"})
 
@@ -154,13 +156,16 @@ class Meet(TorchFunctionMode):
 
     def _draw(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
-        target, *rest = args
+        # `nn.init`'s functions come with names only.
+        target = args[0] if args else kwargs["tensor"]
         if self.inside or not self.placement.is_there(target):
             return func(*args, **kwargs)
         # Weights drawn anew get the numbers that they would get on the host.
         self._indexing.make_true_view(target)
-        drawn = func(torch.empty(target.shape, dtype=target.dtype), *rest, **kwargs)
-        return target.copy_(drawn)
+        blank = torch.empty(target.shape, dtype=target.dtype)
+        drawn = func(blank, *args[1:], **{k: v for k, v in kwargs.items() if k != "tensor"})
+        with torch.no_grad():
+            return target.copy_(drawn)
 
     def _view(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
@@ -257,6 +262,15 @@ class Meet(TorchFunctionMode):
 
     def _backward(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
+        # Only what is handed in as the gradients of the outputs is brought over: a copy of an
+        # input would not be what the graph knows.
+        place = 2 if func.__name__ == "grad" else 1
+        seeds = {key: kwargs[key] for key in _SEEDS if kwargs.get(key) is not None}
+        if len(args) > place or seeds:
+            there = any(self.placement.is_there(item) for item in _operands(args[:1], {}))
+            if there:
+                given, seeds = self._together(args[place : place + 1], seeds)
+                args, kwargs = (*args[:place], *given, *args[place + 1 :]), {**kwargs, **seeds}
         started = time.perf_counter()
         self.backwards += 1
         try:

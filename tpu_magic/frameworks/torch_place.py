@@ -136,8 +136,8 @@ class Placement:
         place = place or self.place
         if self.is_there(tensor):
             return tensor
-        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # noqa: SLF001
-            return tensor.to(self.device)  # a tensor of `vmap` or `grad`: theirs to split
+        if torch._C._functorch.peek_interpreter_stack() is not None:  # noqa: SLF001
+            return tensor.to(self.device)  # within `vmap` or `grad` every tensor is theirs
         if not torch_move.movable(tensor):
             return tensor
         if tensor.requires_grad:

@@ -55,7 +55,8 @@ _NAMES: dict[Kind, str] = {
         zeros_like ones_like full_like empty_like rand_like randn_like randint_like
         new_zeros new_ones new_full new_empty new_tensor bernoulli multinomial poisson""",
     Kind.DRAW: """
-        normal_ uniform_ random_ exponential_ bernoulli_ log_normal_ cauchy_ geometric_""",
+        normal_ uniform_ random_ exponential_ bernoulli_ log_normal_ cauchy_ geometric_
+        kaiming_uniform_ kaiming_normal_""",
     Kind.VIEW: """
         view view_as reshape reshape_as t transpose swapaxes swapdims permute movedim moveaxis
         unsqueeze squeeze flatten unflatten ravel expand expand_as broadcast_to clone detach
@@ -66,7 +67,7 @@ _NAMES: dict[Kind, str] = {
     Kind.SETITEM: "__setitem__",
     Kind.TO: "to cuda cpu xla xpu",
     Kind.NUMPY: "numpy __array__",
-    Kind.BACKWARD: "backward",
+    Kind.BACKWARD: "backward grad",
 }
 _KIND_OF_NAME = {name: kind for kind, text in _NAMES.items() for name in text.split()}
 _HEAVY_PREFIXES = ("linalg_", "fft_", "_fft")
