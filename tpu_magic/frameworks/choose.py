@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
+from tpu_magic.frameworks import keras
+
 # top-level package: the framework that it speaks for
 PACKAGES = {
     "torch": "torch",
@@ -16,7 +18,7 @@ PACKAGES = {
     "transformers": "torch",
     "lightning": "torch",
     "keras": "keras",
-    "tensorflow": "keras",
+    "tensorflow": "tf",
     "jax": "jax",
     "flax": "jax",
 }
@@ -30,11 +32,13 @@ def framework_of(code: str, namespace: Mapping[str, Any]) -> str | None:
     What the cell imports decides before the objects that it names, and those before what
     is loaded in the process.
     """
-    return (
+    found = (
         _first(_IMPORT.findall(code))
-        or _first(_packages_of(namespace[name] for name in _NAME.findall(code) if name in namespace))
+        or _first(_packages_of(namespace[n] for n in _NAME.findall(code) if n in namespace))
         or _first(package for package in PACKAGES if package in sys.modules)
     )
+    # `tf.keras` and tf.data are also used with Keras on another backend, which is what trains.
+    return "keras" if found == "tf" and keras.configured() not in (None, "tensorflow") else found
 
 
 def installed_framework() -> str | None:

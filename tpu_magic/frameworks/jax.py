@@ -35,6 +35,8 @@ _TRACE = (
     "/jax/core/compile/jaxpr_trace_duration",
     "/jax/core/compile/jaxpr_to_mlir_module_duration",
 )
+# Intervals that an outer one may still contain.
+_REMEMBERED = 10_000
 # --precision: what jax calls it
 PRECISIONS = {"high": "high", "highest": "highest", "bf16": "bfloat16"}
 NO_SEED = "--seed: jax draws from the keys that the code makes (jax.random.key); nothing was seeded"
@@ -159,7 +161,8 @@ class Jax:
         """Return the context in which float32 matrix products have a precision."""
         import jax
 
-        return jax.default_matmul_precision(PRECISIONS.get(wanted))
+        context: AbstractContextManager[Any] = jax.default_matmul_precision(PRECISIONS.get(wanted))
+        return context
 
     def materialize(self, outputs: Any) -> None:
         """Do nothing: jax hands its programs over when they are called."""
@@ -235,7 +238,7 @@ class Jax:
 
         return jax.config.jax_default_matmul_precision or "default"
 
-    def explain(self, error: BaseException, namespace: Namespace) -> str | None:  # noqa: ARG002
+    def explain(self, error: BaseException, namespace: Namespace) -> str | None:
         """Return one line of help for an error that the device caused."""
         text = str(error)
         return next((hint for signature, hint in _HINTS if signature.search(text)), None)
@@ -253,7 +256,7 @@ class JaxCell:
         self._before = adapter.counters()
 
     @contextmanager
-    def running(self, namespace: Namespace) -> Iterator[JaxCell]:  # noqa: ARG002
+    def running(self, namespace: Namespace) -> Iterator[JaxCell]:
         """Run the cell."""
         import jax
 
@@ -334,8 +337,6 @@ class Intervals:
         del self._open[:-_REMEMBERED]
 
 
-# Intervals that an outer one may still contain; traces nest a few dozen deep at most.
-_REMEMBERED = 10_000
 _HINTS = (
     (
         re.compile(r"IndivisibleError|should be divisible by|divides? .* evenly"),
@@ -365,7 +366,7 @@ def _runtime_started() -> bool:
 
 
 def _flag_devices() -> int | None:
-    """Return how many CPU devices XLA_FLAGS asks for; with the flag, jax's own option is refused."""
+    """Return how many CPU devices XLA_FLAGS asks for; jax's own option is refused beside it."""
     found = re.search(
         r"xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", "")
     )

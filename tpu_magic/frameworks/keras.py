@@ -61,20 +61,20 @@ def choose(
     on_tpu
         Whether a TPU chip is here.
     """
-    if loaded:
-        return Backend(loaded, "keras is loaded with it in this kernel")
-    if configured := environ.get("KERAS_BACKEND"):
-        return Backend(configured, "KERAS_BACKEND asks for it")
-    if on_tpu and has("tensorflow-tpu"):
-        return Backend("tensorflow", "tensorflow-tpu is installed")
-    if on_tpu:
-        return Backend("jax", "the one that runs on today's TPU images")
-    if tensorflow_loaded:
-        return Backend("tensorflow", "tensorflow is loaded in this kernel")
-    for name, packages in (("jax", ("jax",)), ("tensorflow", ("tensorflow", "tensorflow-cpu"))):
-        if any(map(has, packages)):
-            return Backend(name, f"{name} is installed")
-    return Backend("jax", "none is installed, and this one runs on a TPU as well")
+    configured = environ.get("KERAS_BACKEND")
+    tensorflow = has("tensorflow") or has("tensorflow-cpu")
+    # The first that holds decides; tpu_magic.setup plans by the same order.
+    order = (
+        (loaded, loaded, "keras is loaded with it in this kernel"),
+        (configured, configured, "KERAS_BACKEND asks for it"),
+        (on_tpu and has("tensorflow-tpu"), "tensorflow", "tensorflow-tpu is installed"),
+        (on_tpu, "jax", "the one that runs on today's TPU images"),
+        (tensorflow_loaded, "tensorflow", "tensorflow is loaded in this kernel"),
+        (has("jax"), "jax", "jax is installed"),
+        (tensorflow, "tensorflow", "tensorflow is installed"),
+        (True, "jax", "none is installed, and this one runs on a TPU as well"),
+    )
+    return next(Backend(str(name), why) for holds, name, why in order if holds)
 
 
 class Keras:
@@ -263,6 +263,11 @@ def load(backend: str) -> Any:
             del os.environ["KERAS_BACKEND"]
         else:
             os.environ["KERAS_BACKEND"] = before
+
+
+def configured() -> str | None:
+    """Return the backend that Keras is loaded with, or will be; None when nothing says so."""
+    return _loaded_backend() or os.environ.get("KERAS_BACKEND")
 
 
 def _loaded_backend() -> str | None:

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -126,11 +126,7 @@ class KerasCell:
         facts.trace_s = self._below.traced_s()
         # Operations outside of fit and its like also run on the device; Keras counts none.
         facts.reached_device = True
-        trained = self._steps["train"]
-        if not self._uncounted:
-            kinds = ("train",) if trained else ("test", "predict")
-            facts.steps = sum(self._steps[kind] for kind in kinds) or None
-            facts.examples = sum(self._rows[kind] for kind in kinds) or None
+        self._progress()
         common = self._sizes.most_common(1)
         facts.global_batch = common[0][0] if common else None
         facts.notes = [*self._said, *self._uneven_note(), *_backend_note()]
@@ -165,12 +161,18 @@ class KerasCell:
         self._sizes[rows] += 1
         if whole:
             self._whole[rows] += 1
-        # For the line that tells how a long cell is going.
-        self.facts.steps, self.facts.examples = self._steps[kind], self._rows[kind]
+        self._progress()
 
     def not_counted(self) -> None:
         """Note that steps ran which nobody could count."""
         self._uncounted = True
+
+    def _progress(self) -> None:
+        """Tell steps and rows: of the training if there was any, else of all."""
+        kinds = ("train",) if self._steps["train"] else ("test", "predict")
+        known = not self._uncounted
+        self.facts.steps = sum(self._steps[kind] for kind in kinds) or None if known else None
+        self.facts.examples = sum(self._rows[kind] for kind in kinds) or None if known else None
 
     def take(self, item: Any) -> None:
         """Take an object onto the devices, and remember its name."""
@@ -216,21 +218,21 @@ class KerasCell:
         if not self._whole:
             return []
         replicas, batches = self._below.replicas, sum(self._whole.values())
-        sizes = ", ".join(f"{rows}" for rows in sorted(self._whole))
+        sizes = " or ".join(f"{rows}" for rows in sorted(self._whole))
         what = "1 batch" if batches == 1 else f"{batches} batches"
-        trained = self._steps["train"] > 0
-        ways = f"a multiple of {replicas} as batch size splits them"
-        if trained:
-            ways += "; dataset.batch(N, drop_remainder=True) leaves the last one out of training"
+        rows = "row" if sizes == "1" else "rows"
+        ways = f"batch sizes that are multiples of {replicas} split"
+        if self._steps["train"]:
+            ways += ", and dataset.batch(N, drop_remainder=True) trains without the last one"
         return [
-            f"{what} of {sizes} rows cannot be split over {replicas} replicas: each replica "
-            f"computed the whole of it, so every row counts once, at the speed of one device; {ways}"
+            f"{what} of {sizes} {rows} cannot be split over {replicas} replicas: each computed "
+            f"the whole of it (one device's numbers, at one device's speed); {ways}"
         ]
 
 
 @contextmanager
 def replaced(
-    owner: Any, makers: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]]
+    owner: Any, makers: Mapping[str, Callable[[Callable[..., Any]], Callable[..., Any]]]
 ) -> Iterator[None]:
     """Replace attributes of a class or module by what is made of them; undo it on leaving."""
     held = {name: owner.__dict__.get(name, _MISSING) for name in makers}

@@ -49,7 +49,7 @@ class OnJax:
         self._wrapped: list[tuple[Any, str, Step]] = []
 
     @contextmanager
-    def running(self, cell: KerasCell, namespace: Namespace) -> Iterator[None]:  # noqa: ARG002
+    def running(self, cell: KerasCell, namespace: Namespace) -> Iterator[None]:
         """Run the cell under the distribution; the person's own is left in force."""
         precision = cell.facts.precision
         self._distribution = keras.distribution.distribution()
@@ -124,7 +124,7 @@ class OnJax:
             model.jax_state_sync()
             model._jax_state = None  # noqa: SLF001 - as Keras does at the end of fit
 
-    def notes(self, model: Any) -> list[str]:  # noqa: ARG002
+    def notes(self, model: Any) -> list[str]:
         """Return nothing: on JAX the numbers are those of one device, batch norm included."""
         return []
 

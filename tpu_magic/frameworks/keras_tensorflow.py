@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +129,11 @@ class OnTensorFlow:
             )
         if drops:
             said.append(f"dropout ({_layers(drops)}) draws a mask of its own on each replica")
+        if clips := _clipping(getattr(model, "optimizer", None)):
+            said.append(
+                f"{clips} clips each replica's share of the gradient, before the shares are "
+                "added: the numbers differ from one device's (on JAX they do not)"
+            )
         if said:
             _told.add(model)
         return said
@@ -245,8 +250,8 @@ def _shares(batch: Any) -> list[int]:
 
 def _rows(batch: Any) -> int | None:
     for leaf in keras.tree.flatten(batch):
-        shape = getattr(leaf, "shape", ())
-        if len(shape) > 0 and shape[0] is not None:
+        shape: tuple[Any, ...] = tuple(getattr(leaf, "shape", ()))
+        if shape and shape[0] is not None:
             return int(shape[0])
     return None
 
@@ -254,8 +259,8 @@ def _rows(batch: Any) -> int | None:
 def _always_even(iterator: Any) -> bool:
     """Say whether every batch has the same number of rows on every replica, by its type."""
     specs = tf.nest.flatten(getattr(iterator, "element_spec", None), expand_composites=True)
-    rows = [getattr(spec, "shape", [None])[0] for spec in specs if getattr(spec, "shape", None)]
-    return bool(rows) and None not in rows
+    shapes = [spec.shape for spec in specs if isinstance(spec, tf.TensorSpec) and spec.shape.rank]
+    return bool(shapes) and all(shape[0] is not None for shape in shapes)
 
 
 # --- objects ----------------------------------------------------------------------------------
@@ -269,28 +274,32 @@ def reachable(namespace: Namespace) -> list[Any]:
     found: dict[int, Any] = {}
     seen: set[int] = set()
 
-    def look(value: Any, depth: int) -> None:
-        if id(value) in seen or depth < 0:
-            return
-        seen.add(id(value))
-        if isinstance(value, _KINDS):
-            found[id(value)] = value
-        elif isinstance(value, dict):
-            for item in list(value.values()):
-                look(item, depth - 1)
-        elif isinstance(value, (list, tuple, set, frozenset)):
-            for item in list(value):
-                look(item, depth - 1)
-        elif type(value).__module__ == "__main__":
-            look(getattr(value, "__dict__", {}), depth - 1)
+    def look(values: Iterable[Any], depth: int) -> None:
+        for value in values:
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            if isinstance(value, _KINDS):
+                found[id(value)] = value
+            elif depth:
+                look(_held(value), depth - 1)
 
-    for name, value in list(namespace.items()):
-        if not name.startswith("_") and name not in ("In", "Out"):
-            look(value, _DEPTH)
+    names = [name for name in namespace if not name.startswith("_") and name not in _HISTORY]
+    look([namespace[name] for name in names], _DEPTH)
     return sorted(found.values(), key=lambda item: not isinstance(item, keras.Model))
 
 
 _KINDS = (keras.Layer, keras.optimizers.Optimizer, keras.metrics.Metric)
+_HISTORY = ("In", "Out")
+
+
+def _held(value: Any) -> list[Any]:
+    """Return what a container or an object of the person's own classes holds."""
+    if type(value).__module__ == "__main__":
+        value = getattr(value, "__dict__", {})
+    if isinstance(value, dict):
+        return list(value.values())
+    return list(value) if isinstance(value, (list, tuple, set, frozenset)) else []
 
 
 def _is_outside(variable: Any, strategy: Any) -> bool:
@@ -344,6 +353,13 @@ def _refuse_other_strategy(item: Any, outside: list[Any], strategy: Any) -> None
                 f"{item.name} belongs to another strategy ({type(other).__name__}): make it in "
                 f"this cell, or {tensorflow_adapter.ONE_STRATEGY}"
             )
+
+
+def _clipping(optimizer: Any) -> str:
+    names = ("clipnorm", "clipvalue", "global_clipnorm")
+    return next(
+        (f"{n}={value:g}" for n in names if (value := getattr(optimizer, n, None)) is not None), ""
+    )
 
 
 def _layers(layers: list[Any]) -> str:

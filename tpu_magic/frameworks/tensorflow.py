@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
@@ -353,11 +352,12 @@ def _split_processor(tf: Any, count: int) -> None:
 
 def _keras_is_on_tensorflow() -> bool:
     """Load Keras, if it is here and no other backend is asked for: `tf.keras` is the same."""
-    if find_spec("keras") is None or os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
-        return False
     from tpu_magic.frameworks import keras
 
-    return bool(keras.load("tensorflow").config.backend() == "tensorflow")
+    if find_spec("keras") is None or keras.configured() not in (None, "tensorflow"):
+        return False
+    keras.load("tensorflow")
+    return True
 
 
 def _runtime_started() -> bool:
