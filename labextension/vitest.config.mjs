@@ -1,1 +1,3 @@
-export default { test: { environment: 'jsdom', include: ['test/**/*.test.ts'] } };
+export default {
+  test: { environment: 'jsdom', include: ['test/**/*.test.ts'], setupFiles: ['test/setup.ts'] }
+};
