@@ -38,6 +38,7 @@ class Fake:
         self.up = False
         self.hint: str | None = None
         self.compiles = 0
+        self.snapshots = 0
         self.waits_s: list[float] = []
         self.options = None
         self.session: Session | None = None
@@ -71,6 +72,7 @@ class Fake:
             self.events.append("leave")
 
     def counters(self):
+        self.snapshots += 1
         return Counters(compiles=self.compiles, compile_s=0.0, host_reads=0)
 
     def memory(self):
@@ -101,6 +103,12 @@ def install() -> Fake:
     frameworks.REGISTRY["torch"] = ("_fake_adapter", "make")
     frameworks.adapter.cache_clear()
     return fake
+
+
+def wait_for_snapshots(fake: Fake, count: int) -> None:
+    """Return when the counters were read so many times more: by a live line, for one."""
+    wanted = fake.snapshots + count
+    wait_for(lambda: fake.snapshots >= wanted)
 
 
 def wait_for(condition, seconds: float = 30.0) -> None:
