@@ -150,7 +150,7 @@ class CellFacts:
     not_followed
         What could not be moved or kept linked, each with its reason.
     steps, examples
-        Training steps (or batches, where nothing trains) and the rows in them.
+        Kept up to date while the cell runs (the live line reads them): training steps (or batches, where nothing trains) and the rows in them.
     global_batch
         Rows in a batch over all devices, the commonest of the cell.
     input_wait_s
@@ -208,7 +208,12 @@ class CellSession(Protocol):
 
 @runtime_checkable
 class Adapter(Protocol):
-    """A framework on its device."""
+    """A framework on its device.
+
+    An adapter may offer more, which is asked for by name: `profile(folder)`, a context that
+    writes a profile of what runs in it; `note_started(cell)`, which is told in which cell
+    (its number, or None) the person's own code was seen to have started the runtime.
+    """
 
     name: str
 

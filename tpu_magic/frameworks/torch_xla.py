@@ -46,6 +46,7 @@ class TorchXla:
     def __init__(self) -> None:
         self._info: DeviceInfo | None = None
         self._placement: Placement | None = None
+        self._started_in: int | None = None
 
     # --- here or not ----------------------------------------------------------------------
 
@@ -137,7 +138,7 @@ class TorchXla:
         note = ""
         if count < everywhere and devices == "all":
             note = (
-                f"{count} of {everywhere} devices: the runtime was started before tpu_magic; "
+                f"{count} of {everywhere} devices: the runtime was started {self._origin()}; "
                 "restart the kernel and let %tpu_setup or %%tpu_run start it to use all"
             )
         self._info = DeviceInfo(
@@ -148,6 +149,14 @@ class TorchXla:
             simulated=not on_tpu and everywhere > 1,
             note=note,
         )
+
+    def note_started(self, cell: int | None) -> None:
+        """Remember the cell in which the person's own code started the runtime."""
+        if self._info is None:
+            self._started_in = cell
+
+    def _origin(self) -> str:
+        return "before tpu_magic" if self._started_in is None else f"in cell {self._started_in}"
 
     def devices(self) -> DeviceInfo:
         """Return the devices of the running runtime."""
