@@ -195,8 +195,26 @@ def test_the_persons_error_is_theirs(shell):
     while trace.tb_next:
         trace = trace.tb_next
     assert trace.tb_lineno == 4
-    if sys.version_info >= (3, 11):
-        assert caught.value.__notes__ == ["raised in call 7 of the timed code"]
+    assert caught.value.__notes__ == ["raised in call 7 of the timed code"]
+
+
+def test_notes_are_shown_where_ipython_shows_none(shell, capsys, monkeypatch):
+    for version, shown in (((7, 34), True), ((9, 0), False)):
+        monkeypatch.setattr("IPython.version_info", version)
+        with pytest.raises(ZeroDivisionError):
+            shell.run("%tpu_timeit -q 1 / 0")
+        assert ("raised in call 1 of the timed code" in capsys.readouterr().err) is shown
+
+
+def test_code_that_deletes_its_input_is_told_why_it_fails(shell):
+    shell.user_ns["x"] = 1
+    with pytest.raises(UnboundLocalError) as caught:
+        shell.run("%tpu_timeit -q del x")
+    assert caught.value.__notes__ == [
+        "raised in call 2 of the timed code",
+        "the code deletes x: its next call cannot find it; make it anew",
+    ]
+    assert shell.user_ns["x"] == 1
 
 
 # P37: how often the code ran
@@ -270,6 +288,16 @@ def test_what_cannot_be_moved_is_named(shell, lazy, fake):
     shell.user_ns["net"] = Model()
     with pytest.raises(UsageError, match=r"net \(Model\) is on the host"):
         run_timeit(shell, "id(net)")
+
+
+def test_the_adapter_may_explain_an_error(shell, lazy, fake):
+    def fails(array):
+        raise OSError("device lost")
+
+    shell.user_ns.update(x=fake.array(None, "x", 8), fails=fails)
+    with pytest.raises(OSError, match="device lost") as caught:
+        run_timeit(shell, "-q fails(x)")
+    assert caught.value.__notes__[-1] == "the fake device is to blame"
 
 
 # Results

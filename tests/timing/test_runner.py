@@ -214,7 +214,7 @@ def test_an_error_says_which_call_and_leaves_the_device_idle(fake, repeated, cou
     with pytest.raises(LookupError, match="the person's own") as caught, undisturbed(device):
         runner.measure(Plan(mode="throughput"))
     assert runner.runs_total == 30
-    assert "call 30" in " ".join(getattr(caught.value, "__notes__", ["call 30"]))
+    assert caught.value.__notes__ == ["raised in call 30 of the timed code"]
     assert device.waits > waits
     assert device.now >= device.busy_until
     assert gc.isenabled()

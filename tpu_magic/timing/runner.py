@@ -245,7 +245,7 @@ class Runner:
             return run.send(left)
         except BaseException as error:
             self.runs_total += calls - operator.length_hint(left)
-            _note(error, f"raised in call {self.runs_total} of the timed code")
+            note(error, f"raised in call {self.runs_total} of the timed code")
             raise
 
     def _untimed_call(self, run: Run) -> Any:
@@ -426,7 +426,7 @@ def _round_up(number: float) -> int:
     return next(step * scale for step in (1, 2, 5, 10) if step * scale >= number)
 
 
-def _note(error: BaseException, text: str) -> None:
-    """Add a note to an error, where Python has notes."""
-    if hasattr(error, "add_note"):
-        error.add_note(text)
+def note(error: BaseException, text: str) -> None:
+    """Add a note to an error, as Python 3.11's `add_note` does."""
+    notes: list[str] = getattr(error, "__notes__", [])
+    error.__notes__ = [*notes, text]  # type: ignore[attr-defined] # Python 3.10 has no notes

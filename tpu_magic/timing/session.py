@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import uuid
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
@@ -13,15 +14,18 @@ from functools import cache, partial
 from types import TracebackType
 from typing import Any
 
+import IPython
+
 from tpu_magic import frameworks
 from tpu_magic.frameworks.base import Adapter
 from tpu_magic.host import chips
 from tpu_magic.timing import inputs, preserve
 from tpu_magic.timing.choose import Choice, choose
 from tpu_magic.timing.measurement import Clock
-from tpu_magic.timing.runner import Runner, undisturbed
+from tpu_magic.timing.runner import Runner, note, undisturbed
 from tpu_magic.timing.statement import Statement
 
+_SHOWS_NOTES = (8, 15)  # the first IPython that surely shows an error's notes
 # Whoever reads a saved result must know what decided its speed.
 _SETTINGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "PJRT_DEVICE", "JAX_PLATFORMS", "OMP_NUM_THREADS")
 
@@ -69,8 +73,21 @@ class Session:
             try:
                 yield
             except Exception as error:  # noqa: BLE001 - it goes on
+                self._explain(error)
                 trace = _from_code(error.__traceback__, self.statement.filename)
                 raise error.with_traceback(trace) from error.__cause__
+
+    def _explain(self, error: Exception) -> None:
+        """Add to an error what helps, and show it where IPython shows no notes."""
+        deleted = self.statement.deleted
+        if deleted and isinstance(error, NameError):
+            names = ", ".join(sorted(deleted))
+            note(error, f"the code deletes {names}: its next call cannot find it; make it anew")
+        if help_line := self.adapter.explain(error, dict(self._values)):
+            note(error, help_line)
+        if IPython.version_info < _SHOWS_NOTES:
+            for text in getattr(error, "__notes__", ()):
+                print(f"%tpu_timeit: {text}", file=sys.stderr)  # noqa: T201
 
     def changed(self) -> tuple[str, ...]:
         """Return the names whose values the code has changed in place."""

@@ -73,8 +73,6 @@ class Statement:
         Names that the code takes from the person's namespace.
     deleted
         Names that it deletes.
-    has_value
-        Whether the code ends with an expression, whose value is what is waited for.
     filename
         The name under which tracebacks find the code.
     compile_time
@@ -83,7 +81,6 @@ class Statement:
 
     names: frozenset[str]
     deleted: frozenset[str]
-    has_value: bool
     filename: str
     _shell: Any = field(repr=False)
     _locals: Mapping[str, Any] = field(repr=False)
@@ -180,7 +177,6 @@ def parse(
     statement = Statement(
         names=(read | (bound & (before.used | timed.used))) & known,
         deleted=_deleted(body_tree),
-        has_value=isinstance(body_tree.body[-1], ast.Expr),
         filename=filename,
         _shell=shell,
         _locals=local,
