@@ -11,7 +11,8 @@ pytestmark = [pytest.mark.kernel, pytest.mark.timeout(600)]
 def test_an_optimizer_from_before(on_devices):
     on_devices.plain("""
 def optimizer():
-    return keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(3e-2, 50), weight_decay=1e-3)
+    rate = keras.optimizers.schedules.CosineDecay(3e-2, 50)
+    return keras.optimizers.Adam(rate, weight_decay=1e-3)
 alone = make(optimizer())
 fit(alone, 16)
 opt = before = optimizer()

@@ -68,7 +68,8 @@ class Net(keras.Model):
 def started():
     keras.utils.set_random_seed(2)
     net = Net()
-    net.compile(keras.optimizers.Adam(0.01, weight_decay=1e-3), lambda t, p: keras.ops.square(t - p))
+    loss = lambda t, p: keras.ops.square(t - p)
+    net.compile(keras.optimizers.Adam(0.01, weight_decay=1e-3), loss)
     fit(net, 64)
     return net
 

@@ -45,6 +45,12 @@ ROWS = (
         "model.export('folder')",
     ),
     _row(
+        "ValueError",
+        r"`save_format` argument is deprecated",
+        "the ending of the name says the format: model.save('name.keras'); for serving, "
+        "model.export('folder')",
+    ),
+    _row(
         "AttributeError ImportError ModuleNotFoundError",
         r"keras_to_tpu_model|contrib",
         "tf.contrib and keras_to_tpu_model are gone: %%tpu_run takes the model onto the TPU as "
@@ -80,13 +86,17 @@ ROWS = (
         "model.predict(x)",
     ),
     _row(
-        "ValueError InvalidArgumentError",
-        r"output\.shape.*do not match target\.shape|target\.shape=\(.*sparse_categorical|"
+        "ValueError",
         r"must have the same shape up until the last dimension|"
-        r"[Ll]ogits and labels must have the same first dimension|"
-        r"labels\.shape=.*logits\.shape",
+        r"must have rank \(ndim\) `target\.ndim - 1`",
         "the labels are one-hot, and the loss wants class numbers: "
         "loss='categorical_crossentropy', or labels.argmax(axis=-1)",
+    ),
+    _row(
+        "ValueError",
+        r"must have the same (shape|rank \(ndim\))\. Received: target\.shape=\(\w+,\)",
+        "the target has no axis for the outputs: class numbers go with "
+        "loss='sparse_categorical_crossentropy'",
     ),
     # --- addresses and files
     _row(
@@ -129,8 +139,8 @@ ROWS = (
         "right, or make the batch size a multiple of them",
     ),
     _row(
-        "KeyError ValueError",
-        r"cannot be recognized\. This usually means you are trying to call the optimizer",
+        "ValueError",
+        r"Unknown variable: .*This optimizer can only be called for the variables",
         "the optimizer was made for another model's variables: make it anew in this cell, "
         "before model.compile",
     ),
