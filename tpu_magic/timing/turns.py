@@ -17,7 +17,7 @@ from math import ceil
 from tpu_magic.timing import stats
 from tpu_magic.timing.runner import Runner, Warm, Way
 
-_BLOCK_S = 0.005  # short, so that a mood of the machine is shared by all blocks of a round
+_BLOCK_S = 0.01  # short, so that a mood of the machine is shared by all blocks of a round
 _MOST_BLOCK_RUNS = 200
 _FEWEST_ROUNDS = 10  # an interval of 99 % needs eight
 _MOST_ROUNDS = 1000
