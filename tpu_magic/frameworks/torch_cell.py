@@ -30,6 +30,7 @@ from torch_xla.debug import metrics
 
 from tpu_magic.frameworks import torch_feed, torch_move
 from tpu_magic.frameworks.base import CellFacts, Namespace
+from tpu_magic.frameworks.torch_busy import BusyTime
 from tpu_magic.frameworks.torch_meet import Meet
 from tpu_magic.frameworks.torch_patches import patched
 from tpu_magic.frameworks.torch_place import Placement
@@ -77,6 +78,7 @@ class TorchCell:
         self._optimizer_started = 0.0
         self._trace_s = 0.0
         self._blocked_before_s = seconds_in("DeviceLockWait")
+        self._busy = BusyTime()
 
     # --- the cell's life ------------------------------------------------------------------
 
@@ -115,6 +117,7 @@ class TorchCell:
         started = time.perf_counter()
         wait_interruptibly()
         self.facts.device_wait_s += time.perf_counter() - started
+        self.facts.execute_s = self._busy.seconds()
         self._summarise()
 
     def _summarise(self) -> None:
@@ -354,6 +357,7 @@ class TorchCell:
         started, compiled_s = time.perf_counter(), seconds_in("CompileTime")
         torch_xla.sync()
         took = time.perf_counter() - started
+        self._busy.step_ended()
         self._step_ended = True
         self._calls_in_step.clear()
         self._backwards_before = self._meet.backwards

@@ -87,6 +87,20 @@ def _addmm(original: Function) -> Function:
     return addmm
 
 
+def _absolute(original: Function) -> Function:
+    """Return the real modulus of complex numbers; XLA's kernel calls it complex."""
+
+    @functools.wraps(original)
+    def absolute(input: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
+        __tracebackhide__ = True
+        if not args and not kwargs and input.is_complex() and input.device.type == "xla":
+            parts = torch.view_as_real(input)
+            return torch.hypot(parts[..., 0], parts[..., 1])
+        return original(input, *args, **kwargs)
+
+    return absolute
+
+
 def _fused_devices(original: Function) -> Function:
     """Let `fused=True` be asked for on the device; the cell takes the plain step instead."""
 
@@ -163,6 +177,9 @@ TABLE: tuple[tuple[Any, str, Callable[[Function], Function]], ...] = (
     (functional, "batch_norm", _batch_norm),
     (functional, "embedding", _embedding),
     (torch, "addmm", _addmm),
+    (torch, "abs", _absolute),
+    (Tensor, "abs", _absolute),
+    (Tensor, "__abs__", _absolute),
     (optimizer, "_get_fused_kernels_supported_devices", _fused_devices),
     (torch.jit, "script", _script),
     (torch.inference_mode, "__enter__", _inference_mode),

@@ -81,7 +81,7 @@ class Indexing:
         kept = self._slices.pop(id(target), None)
         if kept is None or kept[0]() is not target:
             return
-        _, base, index = kept
+        base, index = kept[1:]
         del kept  # its weak reference would forbid the swap
         self._placement.forget(target)
         torch.utils.swap_tensors(target, base[index])

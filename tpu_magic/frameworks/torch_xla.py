@@ -129,8 +129,10 @@ class TorchXla:
             device = torch_xla.device()
             # Asking for their number is what really starts the devices under SPMD.
             everywhere = runtime.global_runtime_device_count()
+        from tpu_magic.frameworks.torch_fork import guard_children
         from tpu_magic.frameworks.torch_place import Placement
 
+        guard_children()
         count = everywhere if runtime.is_spmd() else 1
         self._placement = Placement(device, _mesh(count) if count > 1 else None)
         on_tpu = runtime.device_type() == "TPU"
