@@ -147,6 +147,13 @@ def test_the_checker_notices_what_stays_behind(fake_shell):
         fake_shell.run("%%tpu_run\nimport random\nrandom.random()")
 
 
+def test_an_empty_cell_reads_counters_and_memory_no_more_than_it_must(fake_shell):
+    fake_shell.run("%config TpuMagics.live = False")
+    fake_shell.run("%%tpu_run -q\nx = 1")
+    fake_shell.run("%config TpuMagics.live = True")
+    assert fake_shell.fake.snapshots == 2  # before and after
+
+
 # --- interrupts while entering and leaving ------------------------------------------------
 
 

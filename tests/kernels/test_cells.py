@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-pytestmark = pytest.mark.kernel
+from tests.support.kernels import ANSI
 
-ANSI = re.compile(r"\x1b\[[0-9;]*m")
+pytestmark = pytest.mark.kernel
 
 
 def _lines(reply):

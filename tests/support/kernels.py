@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty
@@ -11,6 +12,8 @@ from jupyter_client.manager import KernelManager
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 120
+# Colours in what a kernel or a terminal shows.
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass

@@ -150,7 +150,8 @@ class CellFacts:
     not_followed
         What could not be moved or kept linked, each with its reason.
     steps, examples
-        Kept up to date while the cell runs (the live line reads them): training steps (or batches, where nothing trains) and the rows in them.
+        Training steps (or batches, where nothing trains) and the rows in them; kept up to
+        date while the cell runs, since the live line reads them.
     global_batch
         Rows in a batch over all devices, the commonest of the cell.
     input_wait_s
