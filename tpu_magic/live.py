@@ -100,8 +100,8 @@ class LiveLine:
         self,
         read: Callable[[], str],
         screen: Screen,
-        first_s: float,
-        every_s: float,
+        first_s: float = FIRST_S,
+        every_s: float = EVERY_S,
     ) -> None:
         self._read = read
         self._screen = screen

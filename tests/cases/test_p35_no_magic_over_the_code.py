@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 
-
 NOTEBOOK = [
     "import torch",
     "size = 4",

@@ -84,7 +84,8 @@ def test_nbconvert_executes_a_notebook_with_a_magic(tmp_path, monkeypatch):
     nbformat.write(_notebook(SETUP, "%tpu_run on", "torch.Thing and 5"), path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     subprocess.run(
-        [sys.executable, "-m", "nbconvert", "--execute", "--to", "notebook", "--inplace", str(path)],
+        [sys.executable, "-m", "nbconvert", "--execute", "--to", "notebook", "--inplace",
+         str(path)],
         check=True, capture_output=True, timeout=200,
     )  # fmt: skip
     outputs = json.loads(path.read_text())["cells"][2]["outputs"]
