@@ -16,7 +16,7 @@ from IPython.core.magic import (
 from IPython.display import display
 from traitlets import Bool
 
-from tpu_magic import cell_source, options
+from tpu_magic import cell_source, completion, options
 from tpu_magic.cell import CellEngine
 
 if TYPE_CHECKING:
@@ -173,6 +173,7 @@ def load(shell: InteractiveShell) -> None:
     configurables: list[Any] = shell.configurables
     configurables.append(magics)
     magics.engine.register()
+    completion.register(shell)
     if hasattr(shell, "kernel"):
         from tpu_magic import lab
 
@@ -189,6 +190,7 @@ def unload(shell: InteractiveShell) -> None:
 
         lab.detach(shell)
     engine.unregister()
+    completion.unregister(shell)
     configurables: list[Any] = shell.configurables
     configurables[:] = [item for item in configurables if type(item) is not TpuMagics]
     registered = shell.magics_manager

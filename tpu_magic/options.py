@@ -95,8 +95,12 @@ class Parser(argparse.ArgumentParser):
         action = self._option_string_actions.get(option)
         return None if action is None else action.nargs != 0
 
+    def option_names(self) -> list[str]:
+        """Return every option as it is written."""
+        return list(self._option_string_actions)
+
     def _unknown(self, word: str) -> str:
-        known = list(self._option_string_actions)
+        known = self.option_names()
         name = word.split("=", 1)[0]
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f", did you mean {near[0]}?" if near else f" (options: {' '.join(sorted(known))})"

@@ -10,6 +10,7 @@ import { COMM_ID, IStatus, readPacket, TARGET } from './protocol';
 
 /** Packets that may be missed before what is shown is called old. */
 const MISSED = 3;
+const RETRY_MS = 1000;
 
 /**
  * Follows a session: its kernels, their state, and the packets that they publish.
@@ -83,7 +84,10 @@ export class KernelModel implements IDisposable {
   /** Ask the kernel for its state; a kernel without the extension is asked nothing else. */
   async ask(): Promise<void> {
     const kernel = this.kernel;
-    if (!kernel || kernel.status === 'dead' || kernel.status === 'unknown' || this._asked) {
+    // What is sent to a kernel that is not yet connected is lost when it is.
+    const listens =
+      kernel?.connectionStatus === 'connected' && ['idle', 'busy'].includes(kernel.status);
+    if (!kernel || !listens || this._asked || this._disposed) {
       return;
     }
     this._asked = true;
@@ -100,8 +104,9 @@ export class KernelModel implements IDisposable {
         this._changed.emit();
       }
     } catch {
-      // The kernel restarted or died meanwhile: its next start asks again.
+      // The kernel restarted or the connection broke meanwhile.
       this._asked = false;
+      window.setTimeout(() => void this.ask(), RETRY_MS);
     }
   }
 

@@ -179,14 +179,28 @@ describe('what is known of a kernel', () => {
 
   it('is asked anew when the kernel restarted before it answered', async () => {
     const kernel = start();
+    vi.useFakeTimers();
     kernel.answer = Promise.reject(new Error('Canceled'));
     const made = model();
     await settled();
     expect(made.known).toBe('asking');
     kernel.answer = Promise.resolve();
-    context.statusChanged.emit('idle');
+    vi.advanceTimersByTime(1000);
     await settled();
     expect(made.known).toBe('absent');
+    vi.useRealTimers();
+  });
+
+  it.each([
+    ['starting', 'connected'],
+    ['idle', 'connecting'],
+    ['unknown', 'connected']
+  ])('is not asked of one that is %s and %s', (status, connection) => {
+    const kernel = start();
+    kernel.status = status;
+    kernel.connectionStatus = connection;
+    model();
+    expect(kernel.asked).toBe(0);
   });
 
   it('is another kernel’s after a change', async () => {

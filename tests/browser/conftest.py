@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from importlib.util import find_spec
 from pathlib import Path
 
 import nbformat
@@ -38,6 +39,10 @@ _READY = """() => {
     return !!(session?.isReady && kernel?.connectionStatus === 'connected'
         && kernel.status === 'idle');
 }"""
+_HAS_RUN = """index => {
+    const model = window.jupyterapp.shell.currentWidget.content.widgets[index].model;
+    return model.executionCount !== null && model.executionState !== 'running';
+}"""
 _CHROMIUM = (
     "--no-sandbox",
     "--disable-dev-shm-usage",
@@ -52,9 +57,7 @@ _CHROMIUM = (
 
 def _missing():
     for module in ("jupyterlab", "notebook", "playwright"):
-        try:
-            __import__(module)
-        except ImportError:
+        if find_spec(module) is None:
             return f"no {module} in this environment"
     if shutil.which("chromium") is None:
         return "no chromium on this machine"
@@ -209,15 +212,8 @@ class FrontEnd:
         self.select(index)
         self.page.evaluate("() => { void window.jupyterapp.commands.execute('notebook:run-cell') }")
         if wait:
-            self.page.wait_for_function(
-                """index => {
-                    const cell = window.jupyterapp.shell.currentWidget.content.widgets[index];
-                    return cell.model.executionCount !== null
-                        && cell.model.executionState !== 'running' && (%s)();
-                }"""
-                % _READY,
-                arg=index,
-            )
+            self.page.wait_for_function(_HAS_RUN, arg=index)
+            self.ready()
 
     def select(self, index: int) -> None:
         """Make a cell the active one."""
@@ -241,8 +237,9 @@ class FrontEnd:
     def status(self):
         """Return the status line."""
         if self.server.application == "jupyterlab":
-            return self.page.locator(".jp-StatusBar-Widget .tpu-Status button, "
-                                     "#jp-main-statusbar .tpu-Status button").first
+            return self.page.locator(
+                ".jp-StatusBar-Widget .tpu-Status button, #jp-main-statusbar .tpu-Status button"
+            ).first
         return self.page.locator(".jp-Toolbar .tpu-Status button")
 
     def says(self, pattern) -> str:

@@ -68,9 +68,7 @@ def test_a_kernel_that_dies_takes_its_device_with_it(lab):
 def test_a_kernel_that_is_gone_leaves_nothing(lab):
     lab.open("gone.ipynb", "1")
     lab.says("no tpu_magic")
-    lab.page.evaluate(
-        "() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()"
-    )
+    lab.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
     lab.status.wait_for(state="hidden")
 
 
@@ -117,7 +115,8 @@ def test_a_training_cell_of_torch_on_four_devices_is_followed(lab):
     lab.open(
         "train.ipynb",
         "%load_ext tpu_magic",
-        "import torch\nfrom torch import nn\nfrom torch.utils.data import DataLoader, TensorDataset\n"
+        "import torch\nfrom torch import nn\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n"
         "net = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4))\n"
         "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
         "rows = TensorDataset(torch.randn(4000, 64), torch.randint(0, 4, (4000,)))",

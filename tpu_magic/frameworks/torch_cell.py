@@ -127,11 +127,16 @@ class TorchCell:
         facts.trace_s = max(0.0, self._trace_s + self._meet.trace_s - blocked_s)
         facts.reached_device = self._meet.used
         facts.unreached_reason = "" if self._meet.used else NOTHING_RAN
-        steps = max(self._steps.values(), default=0)
-        facts.steps = steps or self._batches or None
-        facts.examples = (self._examples_trained if steps else self._examples_seen) or None
+        self._tell_steps()
         common = self._batch_sizes.most_common(1)
         facts.global_batch = common[0][0] if common else None
+
+    def _tell_steps(self) -> None:
+        """Tell what is counted so far: who watches a long cell reads it while the cell runs."""
+        steps = max(self._steps.values(), default=0)
+        self.facts.steps = steps or self._batches or None
+        examples = self._examples_trained if steps else self._examples_seen
+        self.facts.examples = examples or None
 
     def _forget(self) -> None:
         """Hold nothing of the person's after the cell."""
@@ -292,6 +297,7 @@ class TorchCell:
         if rows is not None:
             self.placement.rows = rows
             self._count_rows(rows)
+        self._tell_steps()
         return placed
 
     def _feed_tensor(self, tensor: Tensor) -> Tensor:
@@ -350,6 +356,7 @@ class TorchCell:
         self._steps[id(optimizer)] += 1
         self._examples_trained += self._rows_since_step
         self._rows_since_step = 0
+        self._tell_steps()
         self._end_step()
 
     def _end_step(self) -> None:

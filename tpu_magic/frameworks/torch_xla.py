@@ -234,6 +234,13 @@ class TorchXla:
             },
         )
 
+    def compiling(self) -> bool:
+        """Say whether a program is being compiled now. For who watches from another thread."""
+        from torch_xla.debug import metrics
+
+        ended = metrics.metric_data("CompileTime")
+        return int(metrics.counter_value("UncachedCompile") or 0) > (ended[0] if ended else 0)
+
     def memory(self) -> list[Memory]:
         """Return the memory of each device; nothing where the runtime does not tell (CPU)."""
         from torch_xla.core import xla_model
