@@ -144,7 +144,7 @@ def report(
         "unit": target.unit,
         "programs": made,
         "reads": list(seen.reads),
-        "notes": [text for text in seen.notes if not _HOST.search(text)],
+    XX
         "cut": list(seen.cut),
         "capture_s": seen.capture_s,
         "capture_peak_bytes": seen.peak_bytes,
@@ -176,6 +176,15 @@ def report(
         line=first.line if failed else cell_line,
         advice=advice(seen, first, target, precision),
     )
+
+
+def _unsplit(programs: Sequence[Program], target: Target) -> list[str]:
+    """Say which programs use fewer devices than the target has."""
+    few = [item for item in programs if item.devices and item.devices < target.devices]
+    return [
+        f"{item.place or 'a program'} uses {item.devices} of {target.devices} devices: nothing in it is split"
+        for item in few
+    ]
 
 
 def _merged(programs: Sequence[ProgramReport]) -> list[ProgramReport]:

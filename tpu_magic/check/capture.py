@@ -20,7 +20,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from tpu_magic.check import children
+from tpu_magic.check import children, rebuild
 from tpu_magic.check.child import Program, Seen, Task
 from tpu_magic.check.places import Place
 
@@ -30,7 +30,8 @@ _NOT_THEIRS = frozenset({"get_ipython", "exit", "quit", "open", "In", "Out"})
 _CURES: tuple[tuple[tuple[type, ...], str], ...] = (
     ((types.GeneratorType, types.AsyncGeneratorType, types.CoroutineType),
      "a generator cannot be copied; make it inside the cell"),
-    ((io.IOBase,), "an open file cannot be copied; open it inside the cell"),
+    ((io.TextIOWrapper, io.RawIOBase, io.BufferedReader, io.BufferedWriter, io.BufferedRandom),
+     "an open file cannot be copied; open it inside the cell"),
     ((type(threading.Lock()), type(threading.RLock()), threading.Thread),
      "a lock or thread cannot be copied; make it inside the cell"),
 )  # fmt: skip
@@ -120,6 +121,9 @@ def _packer(base: Any, values: Mapping[str, Any], left: dict[str, str]) -> Any:
                 return _with_filename(self.dispatch_table[types.CodeType](value), value)
             if why is None and (moved := _on_host(value)) is not None:
                 return moved
+            if why is None and type(value).__name__ == "PjitFunction":
+                make, arguments, state, *_ = value.__reduce_ex__(self.proto)
+                return make, arguments, (state, vars(value)), None, None, rebuild.set_jitted
             if why is None:
                 made = super().reducer_override(value)
                 by_name = isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType))
@@ -162,9 +166,7 @@ def _on_host(value: Any) -> Any:
     torch = sys.modules.get("torch")
     if torch is None or type(value) is not torch.Tensor or value.device.type == "cpu":
         return None
-    from tpu_magic.check.rebuild import host_tensor
-
-    return host_tensor, (value.detach().cpu(), value.requires_grad)
+    return rebuild.host_tensor, (value.detach().cpu(), value.requires_grad)
 
 
 def _first_line(error: BaseException) -> str:

@@ -20,6 +20,7 @@ import threading
 import time
 import types
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -55,12 +56,15 @@ class Program:
         How often it was seen until the cell was cut.
     trains
         Whether an optimizer stepped in it.
+    devices
+        How many devices it is split over; None for all of the target's.
     """
 
     path: str
     place: Place | None
     runs: int = 1
     trains: bool = False
+    devices: int | None = None
 
 
 @dataclass
@@ -196,6 +200,17 @@ def _execute(code: types.CodeType, namespace: dict[str, Any]) -> None:
     value = eval(code, namespace)  # noqa: S307 - the person's cell
     if inspect.iscoroutine(value):
         asyncio.run(value)
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Set an attribute while something runs."""
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
 
 
 def _functions_of(namespace: dict[str, Any]) -> list[types.FunctionType]:

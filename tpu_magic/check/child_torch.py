@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tpu_magic.check.child import Enough, Program, Seen, Task
+from tpu_magic.check.child import Enough, Program, Seen, Task, replaced
 from tpu_magic.check.loops import Rounds
 from tpu_magic.check.places import Person, Place
 from tpu_magic.check.refuse import Refusals
@@ -70,11 +70,11 @@ class Capture:
         self._end_real_step = extension._xla_step_marker  # noqa: SLF001
         options = RunOptions(precision=self._task.options["precision"])
         with ExitStack() as undo:
-            undo.enter_context(_replaced(extension, "_xla_step_marker", self._boundary))
-            undo.enter_context(_replaced(extension, "_xla_sync_multi", self._boundary))
-            undo.enter_context(_replaced(self._torch._tensor_str, "_str", self._text))
+            undo.enter_context(replaced(extension, "_xla_step_marker", self._boundary))
+            undo.enter_context(replaced(extension, "_xla_sync_multi", self._boundary))
+            undo.enter_context(replaced(self._torch._tensor_str, "_str", self._text))
             undo.enter_context(
-                _replaced(self._loader, "_get_iterator", _in_this_process(self._loader._get_iterator))
+                replaced(self._loader, "_get_iterator", _in_this_process(self._loader._get_iterator))
             )
             undo.enter_context(_values_made_up(self))
             self._session = undo.enter_context(self._adapter.cell(options, namespace))
@@ -225,16 +225,6 @@ def _text_function() -> Any:
 
 
 _TEXT = _text_function()
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    original = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
 
 
 def _in_this_process(original: Any) -> Any:

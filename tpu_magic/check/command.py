@@ -119,7 +119,7 @@ def _verdicts(
     level = "full" if wanted.estimate else "O1"
     programs = assemble.worth_telling(seen.programs)
     jobs = [
-        compiler.Job(item.path, target, target.devices, level, seen.infer_aliases, seen.shardy)
+        compiler.Job(item.path, target, item.devices or target.devices, level, seen.infer_aliases, seen.shardy)
         for target in targets
         for item in programs
     ]

@@ -274,7 +274,7 @@ class CheckTable(Result):
                 _gib(report.hbm_limit_bytes),
                 _known_seconds(report.floor_s),
                 report.bound_by or "",
-                _first_line(report.error)[:60],
+                _first_line(report.error)[:60] if report.error else "",
             )
             for report in self.reports
         )
