@@ -344,6 +344,20 @@ def test_run_cell_magic_gives_the_value_and_leaves(fake_shell):
     assert fake_shell.fake.events[-1] == "leave"
 
 
+def test_run_cell_magic_of_a_block_under_another_interactivity(fake_shell, monkeypatch):
+    monkeypatch.setattr(fake_shell, "ast_node_interactivity", "last")
+    fake_shell.run_cell_magic("tpu_run", "-q", "for i in (1, 2):\n    made = i")
+    assert fake_shell.user_ns["made"] == 2
+    assert fake_shell.fake.events == ["connect", "enter", "finish", "leave"]
+
+
+def test_help_through_a_name_is_shown_instead_of_the_cell(fake_shell):
+    fake_shell.user_ns["how"] = "--help"
+    with pytest.raises(UsageError, match="--precision"):
+        fake_shell.run("%%tpu_run {how}\nran = 1")
+    assert "ran" not in fake_shell.user_ns
+
+
 def test_run_cell_magic_outside_any_cell_shows_the_line_of_an_error(fake_shell):
     with pytest.raises(ZeroDivisionError) as caught:
         fake_shell.run_cell_magic("tpu_run", "-q", "x = 1\n1/0")

@@ -71,11 +71,6 @@ def test_loading_twice_is_loading_once(fake_shell):
         fake_shell.run("%load_ext tpu_magic")
 
 
-def test_what_is_not_there_yet_says_so(shell):
-    with pytest.raises(UsageError, match="not there yet"):
-        shell.run("%%tpu_check\n1")
-
-
 def test_loading_imports_no_framework_and_none_of_the_heavy():
     code = (
         "import sys\nfrom IPython.core.interactiveshell import InteractiveShell\n"

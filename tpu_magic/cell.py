@@ -237,18 +237,18 @@ class CellEngine:
         """Run a cell given as text (`run_cell_magic`), and return its value."""
         __tracebackhide__ = True
         raw = f"{cell_source.MAGIC} {line}\n{body}"
-        code = self.shell.transform_cell(raw)
-        name = self.shell.compile.cache(code, self.shell.execution_count, raw_code=raw)
-        tree = self.shell.transform_ast(self.shell.compile.ast_parse(code, name))
+        text = self.shell.transform_cell(raw)
+        name = self.shell.compile.cache(text, self.shell.execution_count, raw_code=raw)
+        tree = self.shell.transform_ast(self.shell.compile.ast_parse(text, name))
         *statements, last = tree.body
+        value = last.value if isinstance(last, ast.Expr) else None
+        code = compile(ast.Module(tree.body if value is None else statements, []), name, "exec")
         outer = self._active
         try:
-            for node in statements:
-                exec(compile(ast.Module([node], []), name, "exec"), self.shell.user_ns)  # noqa: S102
-            if isinstance(last, ast.Expr):
-                return eval(compile(ast.Expression(last.value), name, "eval"), self.shell.user_ns)  # noqa: S307
-            exec(compile(ast.Module([last], []), name, "exec"), self.shell.user_ns)  # noqa: S102
-            return None
+            exec(code, self.shell.user_ns)  # noqa: S102
+            if value is None:
+                return None
+            return eval(compile(ast.Expression(value), name, "eval"), self.shell.user_ns)  # noqa: S307
         finally:
             if outer is None and not self._runs:
                 self._leave(None)

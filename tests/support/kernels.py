@@ -97,7 +97,10 @@ class Kernel:
 
     def run(self, code: str, timeout: float = TIMEOUT, **options: object) -> Reply:
         """Run a cell and return everything that came back for it."""
-        return self.receive(self.send(code, **options), timeout)
+        while True:
+            reply = self.receive(self.send(code, **options), timeout)
+            if reply.status != "aborted":  # sent while the kernel still dropped what was queued
+                return reply
 
     def receive(self, message_id: str, timeout: float = TIMEOUT) -> Reply:
         """Return everything that comes back for a cell that was sent."""
