@@ -318,6 +318,29 @@ def test_a_late_error_under_prun_fails_the_cell(fake_shell):
     assert fake_shell.fake.events[-1] == "leave"
 
 
+def test_the_wait_under_prun_can_be_interrupted(fake_shell):
+    fake_shell.fake.at_finish = lambda: signal.raise_signal(signal.SIGINT)
+    result = fake_shell.run_cell("%%prun -q\n%%tpu_run\nx = 1")
+    assert isinstance(result.error_in_exec, KeyboardInterrupt)
+    assert fake_shell.fake.events == ["connect", "enter", "finish", "leave"]
+
+
+def test_what_leaving_raises_is_the_cells_error_and_the_next_one_works(fake_shell):
+    fake_shell.fake.at_leave = _raise(RuntimeError("cannot undo"))
+    result = fake_shell.run_cell("%%tpu_run\n1")
+    assert str(result.error_in_exec) == "cannot undo"
+    fake_shell.fake.at_leave = lambda: None
+    assert fake_shell.run("%%tpu_run\n2") == 2
+
+
+def test_the_time_of_a_cell_that_fails_after_an_inner_time_is_whole(fake_shell):
+    now = [0.0]
+    fake_shell.tpu_cell.clock = lambda: now[0]
+    fake_shell.user_ns["now"] = now
+    fake_shell.run_cell("%%tpu_run -o kept\n%time now[0] += 1\nnow[0] += 4\n1/0")
+    assert fake_shell.user_ns["kept"].wall_s == 5.0
+
+
 def test_a_nested_cell_is_part_of_the_outer_one(fake_shell, shown):
     fake_shell.run("%%tpu_run\nget_ipython().run_cell('%%tpu_run\\ninner = 1')\nouter = 2")
     assert fake_shell.fake.events.count("enter") == 1

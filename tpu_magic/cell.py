@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -23,13 +22,13 @@ from IPython.utils.text import DollarFormatter
 from tpu_magic import cell_needs, cell_source, frameworks, interrupts, live, options
 from tpu_magic.cell_calls import raising, returning
 from tpu_magic.cell_meter import Meter
-from tpu_magic.cell_runs import Run, Runs
+from tpu_magic.cell_runs import Active, Run, Runs
 from tpu_magic.report.cell_report import CellReport
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from tpu_magic.frameworks.base import Adapter, CellSession
+    from tpu_magic.frameworks.base import Adapter
     from tpu_magic.stale import StaleWatch
 
 TIMER_ABOVE = "%%timeit above %%tpu_run would begin the cell many times; use %%tpu_timeit instead"
@@ -53,30 +52,6 @@ parser = options.Parser(
     options.tpu_options,
     options.output_options,
 )
-
-
-@dataclass
-class _Active:
-    """The cell that is on the device now."""
-
-    run: Run | None
-    options: options.RunOptions
-    session: CellSession
-    undo: ExitStack
-    meter: Meter
-    automatic: bool
-    runs_left: int
-    line: live.LiveLine | None = None
-    thread: int = field(default_factory=threading.get_ident)
-    process: int = field(default_factory=os.getpid)
-
-    def is_silent(self) -> bool:
-        """Say whether nothing of the cell is shown."""
-        return self.run is not None and self.run.is_silent
-
-    def is_here(self) -> bool:
-        """Say whether the caller belongs to this cell: its thread, and no forked child."""
-        return self.thread == threading.get_ident() and self.process == os.getpid()
 
 
 @dataclass(repr=False)
@@ -106,7 +81,7 @@ class CellEngine:
     automatic: str | None = None
     last_report: CellReport | None = None
     registered: bool = False
-    _active: _Active | None = None
+    _active: Active | None = None
     _runs: Runs = field(default_factory=Runs)
     _stale: StaleWatch | None = None
     _device_process: int | None = None
@@ -190,6 +165,7 @@ class CellEngine:
                     active.meter.stop()
             except BaseException as error:  # noqa: BLE001 - raised again, without our frames
                 active.meter.stop()
+                active.late_error = error
                 return raising(error)
         return returning(*value or (None,))
 
@@ -345,7 +321,7 @@ class CellEngine:
             if chosen.profile is not None and profile is not None:
                 undo.enter_context(profile(chosen.profile))
             meter = Meter(adapter, session.facts, self.clock, started, connected)
-            self._active = active = _Active(
+            self._active = active = Active(
                 run=self._runs.top(),
                 options=chosen,
                 session=session,
@@ -363,23 +339,22 @@ class CellEngine:
         if active is None or active.process != os.getpid():
             return  # a forked child must not touch its parent's device: not even let go of it
         self._active = None
-        failed = result is not None and not result.success
+        error = None if result is None else result.error_in_exec
+        if error is not None and error is not active.late_error:
+            active.meter.stop()  # an inner `%time` may have put an end before
+        problems = []
+        if error is None and active.meter.ended is None:
+            problems.append(_attempt(active.session.finish))  # %%prun lets no end be put
+            active.meter.stop()
         with interrupts.Held(deliver=False) as held:
-            try:
-                if not failed and active.meter.ended is None:
-                    active.session.finish()  # what ran the code put no end to it (%%prun)
-                    active.meter.stop()
-            except Exception as error:  # noqa: BLE001 - made the cell's own error
-                failed = True
-                self._fail(result, error)
-            finally:
-                if active.line is not None:
-                    active.line.stop()
-                active.undo.close()
-        if held.came:
-            failed = True
-            self._fail(result, KeyboardInterrupt())
-        self._report(active, failed=failed)
+            if active.line is not None:
+                active.line.stop()
+            problems.append(_attempt(active.undo.close))
+        problems.append(KeyboardInterrupt() if held.came else None)
+        for problem in problems:
+            if problem is not None:
+                self._fail(result, error := problem)
+        self._report(active, failed=error is not None)
 
     def _fail(self, result: Any, error: BaseException) -> None:
         """Make an error that came after the cell's last line the cell's own."""
@@ -387,7 +362,7 @@ class CellEngine:
             result.error_in_exec = error
         self.shell.showtraceback((type(error), error, None))
 
-    def _report(self, active: _Active, *, failed: bool) -> None:
+    def _report(self, active: Active, *, failed: bool) -> None:
         chosen = active.options
         report = self.last_report = active.meter.report()
         if chosen.output:
@@ -403,3 +378,12 @@ class CellEngine:
 
             self._stale = StaleWatch()
         return self._stale.problem()
+
+
+def _attempt(act: Callable[[], None]) -> BaseException | None:
+    """Call `act`; return what it raised, since nothing may be raised while a cell is left."""
+    try:
+        act()
+    except BaseException as error:  # noqa: BLE001 - made the cell's own error
+        return error
+    return None

@@ -1,10 +1,22 @@
-"""Which cells IPython is running, from its events: they also come for nested and silent ones."""
+"""Which cells IPython is running, and which of them is on the device.
+
+IPython tells by events, which also come for nested and silent cells.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from tpu_magic.cell_meter import Meter
+    from tpu_magic.frameworks.base import CellSession
+    from tpu_magic.live import LiveLine
+    from tpu_magic.options import RunOptions
 
 
 @dataclass
@@ -61,3 +73,28 @@ class Runs(threading.local):
         if result is None or self._stack[-1].info is result.info:
             return self._stack.pop()
         return None
+
+
+@dataclass
+class Active:
+    """The cell that is on the device now."""
+
+    run: Run | None
+    options: RunOptions
+    session: CellSession
+    undo: ExitStack
+    meter: Meter
+    automatic: bool
+    runs_left: int
+    line: LiveLine | None = None
+    late_error: BaseException | None = None
+    thread: int = field(default_factory=threading.get_ident)
+    process: int = field(default_factory=os.getpid)
+
+    def is_silent(self) -> bool:
+        """Say whether nothing of the cell is shown."""
+        return self.run is not None and self.run.is_silent
+
+    def is_here(self) -> bool:
+        """Say whether the caller belongs to this cell: its thread, and no forked child."""
+        return self.thread == threading.get_ident() and self.process == os.getpid()
