@@ -148,12 +148,13 @@ export function wallBar(
       'g',
       { class: 'tpu-Mark' },
       svg('rect', { class: `tpu-Part tpu-Part-${part.key}`, x: from, y: 0, width, height }),
-      ...(width > 90 ? [svg('text', { x: from + 6, y: height - 7 }, part.name)] : [])
+      ...(width > 60 && height > 16 ? [svg('text', { x: from + 6, y: height - 7 }, part.name)] : [])
     );
     from += width;
     return { node, text: `${part.name}: ${seconds(part.value)} (${share})` };
   });
-  return picture(t.__('Wall time, by part'), height, [], marks, t);
+  const cut = parts.map(part => `${part.name} ${seconds(part.value)}`).join(' + ');
+  return picture(t.__('Wall time: %1', cut), height, [], marks, t);
 }
 
 /**

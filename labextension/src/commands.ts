@@ -8,8 +8,15 @@ import { LabIcon } from '@jupyterlab/ui-components';
 
 import chip from '../style/chip.svg';
 import { ITranslate, Knowledge } from './format';
-import { afterLoading, applied, IEdit, isOtherMagic, loads } from './magic';
-import { removeMagic, turnSwitch, writeMagic } from './magic';
+import {
+  afterLoading,
+  IEdit,
+  isOtherMagic,
+  loads,
+  removeMagic,
+  turnSwitch,
+  writeMagic
+} from './magic';
 
 export const COMMANDS = {
   run: 'tpu-magic:run',
@@ -122,21 +129,21 @@ export function addCommands(
   add(
     COMMANDS.run,
     t.__('Run Cell on the TPU'),
-    t.__('Make %%tpu_run the first line of the cell, and run it'),
+    t.__('Make %1 the first line of the cell, and run it', '%%tpu_run'),
     () => write('tpu_run'),
     onCodeCell
   );
   add(
     COMMANDS.time,
     t.__('Time Cell on the TPU'),
-    t.__('Make %%tpu_timeit the first line of the cell, and run it'),
+    t.__('Make %1 the first line of the cell, and run it', '%%tpu_timeit'),
     () => write('tpu_timeit'),
     onCodeCell
   );
   add(
     COMMANDS.check,
     t.__('Check Cell for a TPU…'),
-    t.__('Make %%tpu_check the first line of the cell, and run it'),
+    t.__('Make %1 the first line of the cell, and run it', '%%tpu_check'),
     async () => {
       const target = await InputDialog.getItem({
         title: t.__('Which TPU is the cell for?'),
@@ -170,7 +177,7 @@ export function addCommands(
         ? t.__('Run the Notebook’s Cells Plainly')
         : t.__('Run All Cells of the Notebook on the TPU');
     },
-    t.__('Write %tpu_run on or off into a cell at the top, and run it'),
+    t.__('Write %1 into a cell at the top, and run it', '%tpu_run on'),
     async () => {
       const panel = current();
       if (panel) {
@@ -184,7 +191,7 @@ export function addCommands(
   add(
     COMMANDS.setup,
     t.__('Set Up the TPU for this Notebook'),
-    t.__('Write %tpu_setup into a cell at the top, and run it'),
+    t.__('Write %1 into a cell at the top, and run it', '%tpu_setup'),
     async () => {
       const panel = current();
       if (panel) {
@@ -261,5 +268,3 @@ async function runAt(panel: NotebookPanel, index: number): Promise<void> {
   const cell = panel.content.widgets[index];
   await NotebookActions.runCells(panel.content, [cell], panel.sessionContext);
 }
-
-export { applied };

@@ -129,7 +129,7 @@ export function reason(known: Knowledge, t: ITranslate): string {
     case 'asking':
       return t.__('The kernel is busy and has not answered yet.');
     case 'absent':
-      return t.__('This kernel has not loaded tpu_magic: run %load_ext tpu_magic.');
+      return t.__('This kernel has not loaded tpu_magic: run %1.', '%load_ext tpu_magic');
     case 'foreign':
       return t.__(
         'tpu_magic in this kernel is of another version than the extension in JupyterLab: update the older one.'

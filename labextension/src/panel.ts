@@ -96,7 +96,7 @@ export class DevicePanel extends Widget {
         html('h3', {}, t.__('Devices')),
         ...(status.devices.length
           ? status.devices.map(device => this.device(device))
-          : [html('p', {}, t.__('Not connected: the first %%tpu_run cell connects.'))]),
+          : [html('p', {}, t.__('Not connected: the first %1 cell connects.', '%%tpu_run'))]),
         this.host(status.host)
       ),
       html(
