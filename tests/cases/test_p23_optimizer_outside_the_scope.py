@@ -46,7 +46,8 @@ def step(a, b):
     def one(a, b):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(tf.square(model(a) - b)) / 16
-        model.optimizer.apply(tape.gradient(loss, model.trainable_variables))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return loss
     return strategy.reduce("SUM", strategy.run(one, args=(a, b)), axis=None)
 for a, b in data:

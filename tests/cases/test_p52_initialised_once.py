@@ -24,7 +24,6 @@ adapter("keras").connect()
 
 
 def test_another_number_of_devices_is_refused_in_words(on_devices):
-    reply = on_devices.kernel.run('adapter("keras").connect(simulate=2)\n')
     reply = on_devices.kernel.run(
         'from tpu_magic.frameworks import adapter\nadapter("keras").connect(simulate=2)'
     )

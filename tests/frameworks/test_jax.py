@@ -154,8 +154,18 @@ assert "jaxlib" in jax_adapter.versions()
     lines = said.splitlines()
     assert lines[0] == "XLA CPU × 3 · not a TPU True"
     assert "already runs with 3 devices in this kernel; restart it to simulate 2" in lines[1]
-    assert "already has 3 devices" in lines[2]
+    assert "already span all 3 devices" in lines[2]
     assert "--require-tpu: jax runs on XLA CPU × 3" in lines[3]
+
+
+@needs_jax
+def test_one_of_several_devices():
+    said = child("""
+from tpu_magic.frameworks import adapter
+info = adapter("jax").connect(simulate=3, devices="1")
+print(info.label(), adapter("jax").connect() is info)
+""")
+    assert said == "XLA CPU × 1 of 3 · not a TPU True"
 
 
 @needs_jax

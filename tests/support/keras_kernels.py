@@ -67,7 +67,7 @@ class KerasKernel:
 
     def value(self, expression: str) -> object:
         """Return the value of an expression in the kernel, of plain Python types."""
-        return ast.literal_eval(self.plain(f"print(repr({expression}))").stdout.strip())
+        return ast.literal_eval(self.plain(f"print(repr(({expression})))").stdout.strip())
 
 
 def _session(backend: str):

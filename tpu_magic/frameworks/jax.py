@@ -91,7 +91,7 @@ class Jax:
                 )
             if simulate and facts.chips:
                 raise UsageError("--simulate is for machines without a TPU; this one has one")
-            self._start(facts, simulate)
+            self._start(facts, simulate, devices)
         info = self.devices()
         if require_tpu and not info.on_tpu:
             raise UsageError(f"--require-tpu: jax runs on {info.label()} in this kernel")
@@ -102,12 +102,12 @@ class Jax:
             )
         if devices == "1" and info.count > 1:
             raise UsageError(
-                f"jax already has {info.count} devices in this kernel; restart it and start it "
-                "with one (no --simulate; on a TPU, TPU_VISIBLE_CHIPS=0)"
+                f"cells of this kernel already span all {info.count} devices; restart the kernel "
+                "and make --devices 1 the first use"
             )
         return info
 
-    def _start(self, facts: detect.HostFacts, simulate: int | None) -> None:
+    def _start(self, facts: detect.HostFacts, simulate: int | None, devices: str) -> None:
         import jax
 
         if not _runtime_started():
@@ -121,7 +121,7 @@ class Jax:
         on_tpu = first.platform == "tpu"
         self._info = DeviceInfo(
             kind=_kind(facts, first),
-            count=len(everywhere),
+            count=1 if devices == "1" else len(everywhere),
             present=len(everywhere),
             on_tpu=on_tpu,
             simulated=first.platform == "cpu" and len(everywhere) > 1,
@@ -145,7 +145,7 @@ class Jax:
         if self._info is None:
             if not self.connected():
                 raise UsageError("jax is not connected to a device yet: run %tpu_setup")
-            self._start(detect.detect(), None)
+            self._start(detect.detect(), None, "all")
         assert self._info is not None  # noqa: S101 - set by _start
         return self._info
 

@@ -122,6 +122,8 @@ class Keras:
 
     def availability(self) -> Availability:
         """Say whether Keras can be used in this process."""
+        if self._backend is not None:
+            return Availability(usable=True)
         if "keras" not in sys.modules and find_spec("keras") is None:
             return Availability(
                 False, "keras is not installed here", "%tpu_setup --framework keras"

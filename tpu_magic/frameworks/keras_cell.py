@@ -59,8 +59,8 @@ class Below(Protocol):
         """
         ...
 
-    def recover(self, model: Any) -> None:
-        """Make a model whole again after an error or an interrupt."""
+    def entered(self, model: Any) -> AbstractContextManager[None]:
+        """Return the context of a call of fit and its like; it leaves the model whole."""
         ...
 
     def notes(self, model: Any) -> list[str]:
@@ -204,10 +204,8 @@ class KerasCell:
                 self.say(*unseen_rows(original, model, args, kwargs))
             self._depth += 1
             try:
-                return original(model, *args, **kwargs)
-            except BaseException:
-                self._below.recover(model)
-                raise
+                with self._below.entered(model):
+                    return original(model, *args, **kwargs)
             finally:
                 self._depth -= 1
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -46,6 +48,7 @@ class OnJax:
         self._adapter = adapter
         self._before = adapter.counters()
         self._distribution: Any = None
+        self.whole_steps = WholeSteps()
         self._wrapped: list[tuple[Any, str, Step]] = []
 
     @contextmanager
@@ -73,7 +76,7 @@ class OnJax:
         steps = {
             f"make_{kind}_function": functools.partial(self._maker, cell, kind) for kind in _OF_KIND
         }
-        return {**steps, "_get_jax_state": functools.partial(_kept_state, cell)}
+        return {**steps, "_get_jax_state": functools.partial(_kept_state, cell, self.whole_steps)}
 
     def _maker(
         self, cell: KerasCell, kind: str, original: Callable[..., Any]
@@ -85,7 +88,7 @@ class OnJax:
             made = original(model, *args, **kwargs)
             function = getattr(model, attribute)
             if cell.is_here() and not isinstance(function, Step):
-                step = Step(function, model, kind, cell, self.replicas)
+                step = Step(function, model, kind, cell, self)
                 setattr(model, attribute, step)
                 self._wrapped.append((model, attribute, step))
             return made
@@ -118,11 +121,17 @@ class OnJax:
             item.train_function = item.test_function = item.predict_function = None
         return len(elsewhere)
 
-    def recover(self, model: Any) -> None:
-        """Put the state of the last whole step back into the model."""
-        with Held(deliver=False):
-            model.jax_state_sync()
-            model._jax_state = None  # noqa: SLF001 - as Keras does at the end of fit
+    @contextmanager
+    def entered(self, model: Any) -> Iterator[None]:
+        """Keep interrupts out of steps; after an error, put the last whole step's state back."""
+        try:
+            with self.whole_steps:
+                yield
+        except BaseException:
+            with Held(deliver=False):
+                model.jax_state_sync()
+                model._jax_state = None  # noqa: SLF001 - as Keras does at the end of fit
+            raise
 
     def notes(self, model: Any) -> list[str]:
         """Return nothing: on JAX the numbers are those of one device, batch norm included."""
@@ -133,6 +142,48 @@ class OnJax:
         return self._adapter.counters().since(self._before).trace_s
 
 
+class WholeSteps:
+    """A context in which an interrupt that comes in a step is raised at the step's end.
+
+    The handler is put in place once for all steps: twice a step would cost more than the rest.
+    """
+
+    def __init__(self) -> None:
+        self._in_step = False
+        self._came = False
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            before = signal.getsignal(signal.SIGINT)
+            if callable(before):  # else nobody's: there is no KeyboardInterrupt to hold
+                self._before = before
+                signal.signal(signal.SIGINT, self._interrupted)
+
+    def __exit__(self, *_: object) -> None:
+        before, self._before = self._before, None
+        if before is not None and signal.getsignal(signal.SIGINT) == self._interrupted:
+            signal.signal(signal.SIGINT, before)
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Run a step as a whole."""
+        self._in_step = True
+        try:
+            yield
+        finally:
+            self._in_step = False
+            came, self._came = self._came, False
+            if came:
+                raise KeyboardInterrupt
+
+    def _interrupted(self, number: int, frame: Any) -> None:
+        if self._in_step:
+            self._came = True
+        elif self._before is not None:
+            self._before(number, frame)
+
+
 class Step:
     """A train, test or predict function of a model, which cannot lose the model's state.
 
@@ -141,13 +192,18 @@ class Step:
     """
 
     def __init__(
-        self, function: Callable[..., Any], model: Any, kind: str, cell: KerasCell, replicas: int
+        self,
+        function: Callable[..., Any],
+        model: Any,
+        kind: str,
+        cell: KerasCell,
+        below: OnJax,
     ) -> None:
         self.function = function
         self._model = model
         self._kind = kind
         self._cell = cell
-        self._replicas = replicas
+        self._below = below
 
     def __call__(self, state: Any, iterator: Iterator[Any]) -> Any:
         """Run as many steps as one execution has; the same values as `function` gives."""
@@ -160,19 +216,21 @@ class Step:
         groups = [batches] if self._kind == "predict" else [[batch] for batch in batches]
         outputs = None
         for group in groups:
-            with Held():
+            with self._below.whole_steps.step():
                 outputs, state = self.function(state, iter(group))
                 self._model._jax_state = dict(  # noqa: SLF001
                     zip(_OF_KIND[self._kind], state, strict=True)
                 )
         for batch in batches:
             rows = _rows(batch)
-            uneven = rows is not None and rows % self._replicas != 0
+            uneven = rows is not None and rows % self._below.replicas != 0
             self._cell.count(self._kind, rows, whole=uneven)
         return outputs, state
 
 
-def _kept_state(cell: KerasCell, original: Callable[..., Any]) -> Callable[..., Any]:
+def _kept_state(
+    cell: KerasCell, whole: WholeSteps, original: Callable[..., Any]
+) -> Callable[..., Any]:
     """Make the patch that lets a model keep the state that is taken out of its variables."""
 
     @functools.wraps(original)
@@ -180,7 +238,7 @@ def _kept_state(cell: KerasCell, original: Callable[..., Any]) -> Callable[..., 
         if not (cell.is_here() and asked.get("purge_model_variables")):
             return original(model, **asked)
         names = [name for name in _STATE if asked.get(name)]
-        with Held():
+        with whole.step():
             state = original(model, **asked)
             model._jax_state = dict(zip(names, state, strict=True))  # noqa: SLF001
             model._jax_state_synced = False  # noqa: SLF001

@@ -11,7 +11,7 @@ import functools
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -106,8 +106,9 @@ class OnTensorFlow:
         _join(item, strategy, changed=bool(outside))
         return len(outside)
 
-    def recover(self, model: Any) -> None:
-        """Do nothing: TensorFlow's variables hold their values at any time."""
+    def entered(self, model: Any) -> AbstractContextManager[None]:
+        """Return an empty context: TensorFlow's variables hold their values at any time."""
+        return nullcontext()
 
     def notes(self, model: Any) -> list[str]:
         """Say once for a model what is computed per replica."""
