@@ -109,7 +109,9 @@ export function addCommands(
     const source = cell.sharedModel.getSource();
     if (isOtherMagic(source)) {
       const other = source.trim().split(/\s/)[0];
-      Notification.warning(t.__('This cell begins with %1: take that away first.', other));
+      Notification.warning(t.__('This cell begins with %1: take that away first.', other), {
+        autoClose: 6000
+      });
       return;
     }
     const change = writeMagic(source, name, options);

@@ -123,8 +123,12 @@ const plugin: JupyterFrontEndPlugin<void> = {
       void registry.load(ID).then(
         loaded => {
           const read = (): void => {
+            const { interval } = settings;
             Object.assign(settings, loaded.composite);
             apply();
+            if (settings.interval !== interval) {
+              tracker.forEach(panel => modelOf(panel).refresh());
+            }
           };
           loaded.changed.connect(read);
           read();

@@ -98,7 +98,7 @@ export class KernelModel implements IDisposable {
       }
       const comms = reply.content.status === 'ok' ? reply.content.comms : {};
       if (COMM_ID in comms) {
-        this.refresh();
+        this.send();
       } else if (this._presence === 'asking') {
         this._presence = 'absent';
         this._changed.emit();
@@ -110,8 +110,23 @@ export class KernelModel implements IDisposable {
     }
   }
 
-  /** Ask a kernel that has the extension for one packet. */
+  /** Ask a kernel that is known to have the extension for one packet. */
   refresh(): void {
+    if (this._presence === 'present') {
+      this.send();
+    }
+  }
+
+  dispose(): void {
+    this._disposed = true;
+    Signal.clearData(this);
+  }
+
+  private get kernel(): Kernel.IKernelConnection | null {
+    return this.context.session?.kernel ?? null;
+  }
+
+  private send(): void {
     const kernel = this.kernel;
     if (kernel) {
       const message = KernelMessage.createMessage<KernelMessage.ICommMsgMsg<'shell'>>({
@@ -123,15 +138,6 @@ export class KernelModel implements IDisposable {
       });
       kernel.sendShellMessage(message, false, true);
     }
-  }
-
-  dispose(): void {
-    this._disposed = true;
-    Signal.clearData(this);
-  }
-
-  private get kernel(): Kernel.IKernelConnection | null {
-    return this.context.session?.kernel ?? null;
   }
 
   private forget(): void {

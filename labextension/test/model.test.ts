@@ -138,6 +138,18 @@ describe('what is known of a kernel', () => {
     expect(lineOf(made, t)).toMatchObject({ text: 'TPU v5e × 8', look: 'tpu' });
   });
 
+  it('is asked for again only where the extension is', async () => {
+    const kernel = start();
+    const made = model();
+    made.refresh();
+    await settled();
+    made.refresh();
+    expect(kernel.sent).toEqual([]);
+    packet();
+    made.refresh();
+    expect(kernel.sent.length).toBe(1);
+  });
+
   it('comes from a packet also while the answer is outstanding', async () => {
     const kernel = start();
     let answer = (): void => undefined;
