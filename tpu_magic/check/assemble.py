@@ -144,7 +144,10 @@ def report(
         "unit": target.unit,
         "programs": made,
         "reads": list(seen.reads),
-    XX
+        "notes": [
+            *(text for text in seen.notes if not _HOST.search(text)),
+            *_unsplit([program for program, answer in programs if not answer.empty], target),
+        ],
         "cut": list(seen.cut),
         "capture_s": seen.capture_s,
         "capture_peak_bytes": seen.peak_bytes,

@@ -22,6 +22,8 @@ from typing import Any
 MARK = "tpu_magic check: "
 # Effort levels of XLA's ExecutableBuildOptions.
 LEVELS = {"O0": 9, "O1": 19, "full": 0}
+# What MLIR bytecode begins with; else it is text.
+_BYTECODE = b"ML\xefR"
 # Operations whose result can take the place of an operand of its shape: what updates a
 # parameter, a moment, a running mean or a cache in place is made of these.
 _IN_PLACE = frozenset(
@@ -88,11 +90,17 @@ class Compiler:
         return ""
 
     def read(self, path: str, *, infer_aliases: bool) -> Any:
-        """Return the module of a portable artifact, ready to compile; None when it is empty."""
+        """Return a program's module, ready to compile; None when it is empty."""
+        from jaxlib.mlir import ir
         from jaxlib.mlir.dialects import stablehlo
 
         with self.context:
-            module = stablehlo.deserialize_portable_artifact(self.context, Path(path).read_bytes())
+            written = Path(path).read_bytes()
+            module = (
+                stablehlo.deserialize_portable_artifact(self.context, written)
+                if written.startswith(_BYTECODE)
+                else ir.Module.parse(written.decode())
+            )
             if infer_aliases and not as_the_runtime_runs_it(module):
                 return None
         return module

@@ -97,10 +97,15 @@ class Capture:
         if "mhlo.num_partitions" in attributes:
             partitions = int(str(attributes["mhlo.num_partitions"]).split()[0])
         path = Path(self._task.folder, f"program-{len(self._known)}.bc")
-        with self._refusals.paused():
-            path.write_bytes(
-                stablehlo.serialize_portable_artifact(module, stablehlo.get_minimum_version())
+        try:
+            written = stablehlo.serialize_portable_artifact(
+                module, stablehlo.get_minimum_version()
             )
+        except ValueError:
+            # It holds operations of other dialects, which only the same jax reads.
+            written = module.operation.get_asm(enable_debug_info=True).encode()
+        with self._refusals.paused():
+            path.write_bytes(written)
         return Program(str(path), self._person.here(), devices=partitions)
 
     def _made_up(self, shapes: Any, args: Any, kwargs: Any) -> Any:

@@ -266,7 +266,8 @@ def _through(computation: Computation, name: str) -> Instruction:
 
 
 def _constant(item: Instruction) -> int | None:
-    return int(item.text) if re.fullmatch(r"-?\d+", item.text) else None
+    is_number = item.opcode == "constant" and re.fullmatch(r"-?\d+", item.text)
+    return int(item.text) if is_number else None
 
 
 def _start(computation: Computation, loop: Instruction, place: int) -> int | None:

@@ -15,9 +15,7 @@ _ELEMENT_BITS = {
     "s64": 64, "u64": 64, "f16": 16, "bf16": 16, "f32": 32, "f64": 64, "c64": 64, "c128": 128,
     "f8e4m3fn": 8, "f8e5m2": 8, "f8e4m3b11fnuz": 8, "token": 0,
 }  # fmt: skip
-_ARRAY = re.compile(
-    r"([a-z]\w*)\[([\d,<=]*)\](?:\{([\d,]*)(?::((?:[A-Z]+(?:\([^()]*\))?)*))?\})?"
-)
+_ARRAY = re.compile(r"([a-z]\w*)\[([\d,<=]*)\](?:\{([\d,]*)(?::([^}]*))?\})?")
 _NAME = re.compile(r"%([\w.\-]+)")
 _HEADER = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
 _INSTRUCTION = re.compile(r"\s*(ROOT )?%([\w.\-]+) = ")
