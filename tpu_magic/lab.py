@@ -35,6 +35,7 @@ PROTOCOL = 1
 # Seconds between two packets while a cell runs; a front end may ask for others.
 EVERY_S, FASTEST_S, SLOWEST_S = 0.5, 0.25, 1.0
 RECENT = 8
+THREAD = "tpu-magic-lab"
 _MAGIC = re.compile(r"^\s*(%{1,2}tpu_\w+)", re.MULTILINE)
 # Packets of two threads may overtake each other; a front end drops what has a lower number.
 _numbers = itertools.count(1)
@@ -158,7 +159,8 @@ class Lab:
             return
         magic = found.group(1) if found else "%tpu_run on"
         self._watched = watched = _Watched(info, magic, self._cell_id())
-        threading.Thread(target=self._follow, args=(watched,), daemon=True).start()
+        name = f"{THREAD}-{watched.magic}"
+        threading.Thread(target=self._follow, args=(watched,), name=name, daemon=True).start()
 
     def _ended(self, result: Any = None) -> None:
         watched = self._watched
