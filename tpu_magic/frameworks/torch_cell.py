@@ -41,6 +41,7 @@ NOTHING_RAN = (
     "(matrix products, convolutions, attention, FFTs, solvers)"
 )
 _MOST_CALLS_IN_STEP = 16
+_COMPILES = "UncachedCompile"
 
 # What a cell moved and what holds it, for later hints: object → the cell's description.
 moved_objects: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
@@ -78,6 +79,7 @@ class TorchCell:
         self._optimizer_started = 0.0
         self._trace_s = 0.0
         self._blocked_before_s = seconds_in("DeviceLockWait")
+        self._compiled_s = seconds_in("CompileTime")
         self._busy = BusyTime()
 
     # --- the cell's life ------------------------------------------------------------------
@@ -115,7 +117,8 @@ class TorchCell:
         self._resume()
         self._end_step()
         started = time.perf_counter()
-        wait_interruptibly()
+        # A thread of its own costs more than an empty cell: nothing used, nothing to wait for.
+        wait_interruptibly() if self._meet.used else xla_model.wait_device_ops()
         self.facts.device_wait_s += time.perf_counter() - started
         self.facts.execute_s = self._busy.seconds()
         self._summarise()
@@ -361,14 +364,19 @@ class TorchCell:
 
     def _end_step(self) -> None:
         """Hand the recorded work to the device as one program. Does not wait."""
-        started, compiled_s = time.perf_counter(), seconds_in("CompileTime")
+        started, compiles = time.perf_counter(), metrics.counter_value(_COMPILES)
+        compiled_s = self._compiled_s
         torch_xla.sync()
         took = time.perf_counter() - started
+        if metrics.counter_value(_COMPILES) != compiles:
+            # Reading the times costs more than a small step, so only when there is one more.
+            self._compiled_s = seconds_in("CompileTime")
+            took -= self._compiled_s - compiled_s
         self._busy.step_ended()
         self._step_ended = True
         self._calls_in_step.clear()
         self._backwards_before = self._meet.backwards
-        self._trace_s += took - (seconds_in("CompileTime") - compiled_s)
+        self._trace_s += max(took, 0.0)
 
     # --- the mode -------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ Function = Callable[..., Any]
 # takes (distances by broadcasting), is worth the device.
 _MANY_VALUES = 1 << 16
 _BLOW_UP = 4
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
 # The names under which gradients of outputs are handed to `backward` and `grad`.
 _SEEDS = ("gradient", "grad_tensors", "grad_outputs")
 # Devices that copied code names; here they mean the device of the cell.
@@ -89,7 +90,7 @@ class Meet(TorchFunctionMode):
         kind = self._kinds.get(func)
         if kind is None:
             kind = self._kinds[func] = kind_of(func)
-        if types:
+        if types and not _PLAIN.issuperset(types):
             self.helped = True  # a tensor subclass: it needs its own __torch_function__
         if kind is Kind.PASSIVE or (self.loading and kind is not Kind.GETITEM):
             return func(*args, **(kwargs or {}))

@@ -30,7 +30,7 @@ def patched(
     """Apply every patch for the cell that runs on `thread`; undo all of them on the way out."""
     applied: list[tuple[Any, str, Any]] = []
     try:
-        for owner, name, make in _TABLE:
+        for owner, name, make in TABLE:
             applied.append((owner, name, owner.__dict__.get(name, _MISSING)))
             setattr(owner, name, make(cell, getattr(owner, name), namespace, thread))
         for owner, name, replace in torch_compat.TABLE:
@@ -152,7 +152,7 @@ def _seed_all(cell: Any, original: Any, _: Any, __: int) -> Any:
 
 
 # where, which attribute, what makes its replacement
-_TABLE: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+TABLE: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (nn.Module, "__call__", _call_module),
     (nn.Module, "to", _module_to),
     (nn.Module, "cuda", _module_cuda),

@@ -57,8 +57,12 @@ class Placement:
         """Return a copy on the device, split over the mesh on its first axis.
 
         The partitioner pads rows that do not divide; the values are those of one device.
+        Integers that do not divide stay whole: the gradient of an embedding at such an index
+        makes the partitioner end the process (a failed check in its scatter).
         """
         if self.mesh is None or tensor.dim() == 0 or tensor.shape[0] < _SMALLEST_BATCH:
+            return self.replicate(tensor)
+        if tensor.shape[0] % self.mesh.size() and not tensor.is_floating_point():
             return self.replicate(tensor)
         import torch_xla
         from torch_xla.distributed import spmd
