@@ -97,13 +97,15 @@ class Capture:
         if "mhlo.num_partitions" in attributes:
             partitions = int(str(attributes["mhlo.num_partitions"]).split()[0])
         path = Path(self._task.folder, f"program-{len(self._known)}.bc")
+        # Serialising changes the module, also where it fails in the end.
+        text = module.operation.get_asm(enable_debug_info=True)
         try:
             written = stablehlo.serialize_portable_artifact(
                 module, stablehlo.get_minimum_version()
             )
         except ValueError:
-            # It holds operations of other dialects, which only the same jax reads.
-            written = module.operation.get_asm(enable_debug_info=True).encode()
+            # It holds operations of other dialects (chlo), which only a like jax reads.
+            written = text.encode()
         with self._refusals.paused():
             path.write_bytes(written)
         return Program(str(path), self._person.here(), devices=partitions)

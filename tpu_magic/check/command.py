@@ -12,7 +12,8 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from tpu_magic import live, options
+from tpu_magic import options
+from tpu_magic.cell import live
 from tpu_magic.check import assemble, capture, compiler, environment
 from tpu_magic.check.child import CAPTURES, Seen
 from tpu_magic.check.options import PARSER, CheckOptions
