@@ -14,6 +14,7 @@ from IPython.core.error import UsageError
 from tpu_magic.frameworks import keras as keras_adapter
 from tpu_magic.frameworks import tensorflow as adapter
 
+pytest_plugins = ("tests.support.keras_kernels",)
 NO_KERNEL = (
     "No OpKernel was registered to support Op 'ConfigureDistributedTPU' used by "
     "{{node ConfigureDistributedTPU}} … Registered devices: [CPU]"
@@ -127,3 +128,13 @@ def test_keras_goes_on_jax_where_the_tpu_is_and_says_so():
         on_tpu=True,
     )
     assert backend == keras_adapter.Backend("jax", "the one that runs on today's TPU images")
+
+
+@pytest.mark.kernel
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(find_spec("tensorflow") is None, reason="needs tensorflow")
+def test_a_strategy_for_models_of_another_backend_is_warned_of(on_jax):
+    reply = on_jax.run("1", "--framework tf")
+    said = " ".join(reply.reports[0]["notes"])
+    assert "keras is loaded with jax in this kernel" in said
+    assert "restart the kernel with KERAS_BACKEND=tensorflow" in said

@@ -142,15 +142,6 @@ class KerasCell:
         """Say whether this is the cell's thread; others train as they would without us."""
         return threading.get_ident() == self._thread
 
-    @contextmanager
-    def loading(self) -> Iterator[None]:
-        """Count the time in the input pipeline."""
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.facts.input_wait_s += time.perf_counter() - started
-
     def count(self, kind: str, rows: int | None, *, whole: bool) -> None:
         """Count a step of `train`, `test` or `predict`; whole: every replica had all its rows."""
         self._steps[kind] += 1
@@ -169,10 +160,13 @@ class KerasCell:
 
     def _progress(self) -> None:
         """Tell steps and rows: of the training if there was any, else of all."""
-        kinds = ("train",) if self._steps["train"] else ("test", "predict")
+        steps, rows = self._steps["train"], self._rows["train"]
+        if not steps:
+            steps, rows = sum(self._steps.values()), sum(self._rows.values())
         known = not self._uncounted
-        self.facts.steps = sum(self._steps[kind] for kind in kinds) or None if known else None
-        self.facts.examples = sum(self._rows[kind] for kind in kinds) or None if known else None
+        self.facts.steps, self.facts.examples = (
+            (steps or None, rows or None) if known else (None, None)
+        )
 
     def take(self, item: Any) -> None:
         """Take an object onto the devices, and remember its name."""

@@ -11,6 +11,7 @@ import functools
 import itertools
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -208,8 +209,9 @@ class Step:
     def __call__(self, state: Any, iterator: Iterator[Any]) -> Any:
         """Run as many steps as one execution has; the same values as `function` gives."""
         __tracebackhide__ = True
-        with self._cell.loading():
-            batches = list(itertools.islice(iterator, self._model.steps_per_execution))
+        started = time.perf_counter()
+        batches = list(itertools.islice(iterator, self._model.steps_per_execution))
+        self._cell.facts.input_wait_s += time.perf_counter() - started
         if not batches:
             raise StopIteration
         # Predictions of several steps are joined by Keras's own function.

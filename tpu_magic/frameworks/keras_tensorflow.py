@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -164,8 +165,9 @@ class _Step:
             # The loop over the steps is part of the program: that is what it is for.
             self._cell.not_counted()
             return self.function(iterator)
-        with self._cell.loading():
-            batches = list(itertools.islice(iterator, many))
+        started = time.perf_counter()
+        batches = list(itertools.islice(iterator, many))
+        self._cell.facts.input_wait_s += time.perf_counter() - started
         if not batches:
             raise StopIteration
         outputs = None
@@ -184,6 +186,7 @@ class _Step:
         The mean over the replicas is then the gradient of one device, whatever the number of
         rows. Metrics add up over replicas, so that only the first one's may count.
         """
+        __tracebackhide__ = True
         others = [
             part
             for variable in self._model.metrics_variables

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
+from tpu_magic.frameworks import keras
 from tpu_magic.frameworks.base import (
     Availability,
     CellFacts,
@@ -42,6 +43,10 @@ ONE_STRATEGY = (
 _PRECISION = (
     "--precision {precision}: TensorFlow has no setting for it; a Keras model takes "
     "keras.config.set_dtype_policy('mixed_bfloat16') before it is made"
+)
+_OTHER_KERAS = (
+    "keras is loaded with {backend} in this kernel, so its models train outside of `strategy`: "
+    "use --framework keras for them, or restart the kernel with KERAS_BACKEND=tensorflow"
 )
 _EAGER = (
     "a loop of your own uses all {count} devices through strategy.run (and "
@@ -306,6 +311,8 @@ def notes(adapter: TensorFlow, options: RunOptions) -> list[str]:
     count, said = adapter.devices().count, []
     if options.precision != "default":
         said.append(_PRECISION.format(precision=options.precision))
+    if sys.modules.get("keras") is not None:
+        said.append(_OTHER_KERAS.format(backend=keras.configured()))
     if count > 1:
         said.append(_EAGER.format(count=count))
     return said
@@ -352,8 +359,6 @@ def _split_processor(tf: Any, count: int) -> None:
 
 def _keras_is_on_tensorflow() -> bool:
     """Load Keras, if it is here and no other backend is asked for: `tf.keras` is the same."""
-    from tpu_magic.frameworks import keras
-
     if find_spec("keras") is None or keras.configured() not in (None, "tensorflow"):
         return False
     keras.load("tensorflow")
