@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _HOOK = "complete_command"
 # A magic, and where its parser is (imported when it is first completed).
 _PARSERS = {
-    "tpu_run": ("tpu_magic.cell", "parser"),
+    "tpu_run": ("tpu_magic.cell.engine", "parser"),
     "tpu_timeit": ("tpu_magic.timing.options", "TIMEIT"),
     "tpu_compare": ("tpu_magic.timing.options", "COMPARE"),
     "tpu_check": ("tpu_magic.check.options", "PARSER"),

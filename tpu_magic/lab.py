@@ -26,7 +26,7 @@ from tpu_magic import __version__, frameworks, lab_state
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from tpu_magic.cell import CellEngine
+    from tpu_magic.cell.engine import CellEngine
     from tpu_magic.frameworks.base import Adapter
 
 TARGET = "tpu_magic"

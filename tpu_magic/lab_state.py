@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tpu_magic.cell_meter import Meter
+    from tpu_magic.cell.meter import Meter
     from tpu_magic.frameworks.base import Adapter
     from tpu_magic.report.cell_report import CellReport
 

@@ -16,13 +16,14 @@ from IPython.core.magic import (
 from IPython.display import display
 from traitlets import Bool
 
-from tpu_magic import cell_source, completion, options
-from tpu_magic.cell import CellEngine
+from tpu_magic import completion, options
+from tpu_magic.cell import source
+from tpu_magic.cell.engine import CellEngine
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-NOT_THE_FIRST_LINE = f"{cell_source.MAGIC} must be the first line of the cell"
+NOT_THE_FIRST_LINE = f"{source.MAGIC} must be the first line of the cell"
 HOW_TO_RUN = (
     "%tpu_run takes `on [options]` or `off`; to run one cell on the device, make "
     "%%tpu_run its first line"

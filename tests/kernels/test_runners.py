@@ -61,7 +61,7 @@ def test_a_late_error_stops_the_notebook(monkeypatch):
 
 def test_the_live_line_leaves_nothing_in_the_saved_notebook(monkeypatch):
     notebook = _notebook(
-        SETUP + "\nfrom tpu_magic import live\nlive.FIRST_S = 0.0\nlive.EVERY_S = 0.001",
+        SETUP + "\nfrom tpu_magic.cell import live\nlive.FIRST_S = 0.0\nlive.EVERY_S = 0.001",
         "%%tpu_run -q\nfrom tests.support.fake_framework import wait_for\n"
         "import threading\nseen = []\nshow = live.NotebookScreen.show\n"
         "live.NotebookScreen.show = lambda screen, line: (show(screen, line), seen.append(line))\n"

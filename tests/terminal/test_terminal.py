@@ -97,7 +97,7 @@ def test_a_cell_is_typed_run_and_stopped_like_any_other(terminal):
 
 
 def test_a_long_cell_tells_how_it_is_going_and_erases_it(terminal):
-    terminal.type("from tpu_magic import live; live.FIRST_S = 0.0; live.EVERY_S = 0.01")
+    terminal.type("from tpu_magic.cell import live; live.FIRST_S = 0.0; live.EVERY_S = 0.01")
     terminal.type("fake.at_finish = lambda: fake_framework.wait_for_snapshots(fake, 3)")
     terminal.enter("%%tpu_run -q", "fake.session.facts.steps = 12")
     terminal.child.expect(r"\r\x1b\[2K[\d.]+ [^\r]*s · step 12\r")

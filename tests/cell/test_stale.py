@@ -6,7 +6,7 @@ import os
 import sys
 import types
 
-from tpu_magic.stale import StaleWatch
+from tpu_magic.cell.stale import StaleWatch
 
 
 def test_it_is_asked_again_only_after_an_install_or_an_import(tmp_path, monkeypatch):

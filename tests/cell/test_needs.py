@@ -9,7 +9,7 @@ import types
 import pytest
 from IPython.core.error import UsageError
 
-from tpu_magic import cell_needs
+from tpu_magic.cell import needs
 from tpu_magic.frameworks import choose
 
 MAGIC = "get_ipython().run_line_magic('{}', 'x')"
@@ -34,7 +34,7 @@ MAGIC = "get_ipython().run_line_magic('{}', 'x')"
     ],
 )
 def test_cells_that_cannot_compute_are_inert(source):
-    assert cell_needs.is_inert(ast.parse(source))
+    assert needs.is_inert(ast.parse(source))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_cells_that_cannot_compute_are_inert(source):
     ],
 )
 def test_all_others_are_not(source):
-    assert not cell_needs.is_inert(ast.parse(source))
+    assert not needs.is_inert(ast.parse(source))
 
 
 def _main(source, **names):
@@ -90,7 +90,7 @@ FRAME.make = types.FunctionType((lambda: 1).__code__, {"__name__": "some_framewo
     ],
 )
 def test_code_that_reaches_only_harmless_things_cannot_compute(code, cells):
-    assert not cell_needs.may_compute(code, _main(cells))
+    assert not needs.may_compute(code, _main(cells))
 
 
 @pytest.mark.parametrize(
@@ -115,21 +115,21 @@ def test_code_that_reaches_only_harmless_things_cannot_compute(code, cells):
     ],
 )
 def test_code_that_may_reach_a_framework_can(code, cells):
-    assert cell_needs.may_compute(code, _main(cells, frame=FRAME))
+    assert needs.may_compute(code, _main(cells, frame=FRAME))
 
 
 def test_the_adapter_is_chosen_by_the_code_and_refused_in_words(fake, monkeypatch):
-    assert cell_needs.adapter_for("auto", "import torch", {}, required=True) is fake
-    assert cell_needs.adapter_for("torch", "", {}, required=True) is fake
+    assert needs.adapter_for("auto", "import torch", {}, required=True) is fake
+    assert needs.adapter_for("torch", "", {}, required=True) is fake
     with pytest.raises(UsageError, match="not there yet"):
-        cell_needs.adapter_for("paper", "", {}, required=True)
+        needs.adapter_for("paper", "", {}, required=True)
     monkeypatch.setattr(choose, "PACKAGES", {})
-    assert cell_needs.adapter_for("auto", "1", {}, required=False) is None
+    assert needs.adapter_for("auto", "1", {}, required=False) is None
     monkeypatch.setattr(choose, "installed_framework", lambda: None)
     with pytest.raises(UsageError, match="no framework is installed"):
-        cell_needs.adapter_for("auto", "1", {}, required=True)
+        needs.adapter_for("auto", "1", {}, required=True)
     monkeypatch.setattr(choose, "installed_framework", lambda: "torch")
-    assert cell_needs.adapter_for("auto", "1", {}, required=True) is fake
+    assert needs.adapter_for("auto", "1", {}, required=True) is fake
 
 
 def test_an_unusable_framework_stops_only_who_asked_for_it(fake):
@@ -137,12 +137,12 @@ def test_an_unusable_framework_stops_only_who_asked_for_it(fake):
 
     fake.usable = Availability(False, "broken", "mend it")
     namespace = {"torch": sys.modules["torch"]}
-    assert cell_needs.adapter_for("auto", "torch", namespace, required=False) is None
+    assert needs.adapter_for("auto", "torch", namespace, required=False) is None
     with pytest.raises(UsageError, match="broken: mend it"):
-        cell_needs.adapter_for("auto", "torch", namespace, required=True)
+        needs.adapter_for("auto", "torch", namespace, required=True)
 
 
 def test_once_connected_every_cell_that_computes_gets_the_adapter(fake):
-    assert cell_needs.adapter_for("auto", "len('a')", {}, required=False) is None
+    assert needs.adapter_for("auto", "len('a')", {}, required=False) is None
     fake.up = True
-    assert cell_needs.adapter_for("auto", "len('a')", {}, required=False) is fake
+    assert needs.adapter_for("auto", "len('a')", {}, required=False) is fake

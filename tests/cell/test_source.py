@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpu_magic import cell_source
+from tpu_magic.cell import source
 
 B = "get_ipython().tpu_cell.begin('')()"
 
 
 def rewritten(text):
-    return "".join(cell_source.rewrite_text(text.splitlines(keepends=True)))
+    return "".join(source.rewrite_text(text.splitlines(keepends=True)))
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_the_magic_line_becomes_a_call_on_the_same_line(cell, code):
 @pytest.mark.parametrize(
     ("cell", "problem"),
     [
-        ("%%tpu_run\n", cell_source.NO_BODY),
-        ("%%tpu_run\n  \n\n", cell_source.NO_BODY),
-        ("%%tpu_run\n%%timeit -n1\nx\n", cell_source.TIMER_BELOW),
+        ("%%tpu_run\n", source.NO_BODY),
+        ("%%tpu_run\n  \n\n", source.NO_BODY),
+        ("%%tpu_run\n%%timeit -n1\nx\n", source.TIMER_BELOW),
     ],
 )
 def test_a_cell_that_cannot_run_is_told_why(cell, problem):
@@ -62,7 +62,7 @@ _LINES = st.lists(st.sampled_from(["x = 1", "", "# c", "y(", ")", "'''", "%time 
 @given(_LINES)
 def test_no_body_changes_a_line_number_or_raises(lines):
     cell = ["%%tpu_run\n", *(f"{line}\n" for line in lines)]
-    code = cell_source.rewrite_text(list(cell))
+    code = source.rewrite_text(list(cell))
     assert len(code) == len(cell)
     if any(line.strip() for line in lines):
         first = next(i for i, line in enumerate(cell) if i and line.strip())
@@ -78,14 +78,14 @@ def tree_of(cell):
 
 
 def test_the_arguments_are_found_in_the_tree_also_after_future_imports():
-    assert cell_source.begin_arguments(tree_of("%%tpu_run --a\nx\n")) == "--a"
+    assert source.begin_arguments(tree_of("%%tpu_run --a\nx\n")) == "--a"
     future = tree_of("%%tpu_run --a\nfrom __future__ import annotations\nx\n")
-    assert cell_source.begin_arguments(future) == "--a"
-    assert cell_source.begin_arguments(ast.parse("x\nbegin()()\nf")) is None
+    assert source.begin_arguments(future) == "--a"
+    assert source.begin_arguments(ast.parse("x\nbegin()()\nf")) is None
 
 
 @pytest.mark.parametrize(
-    ("source", "interactivity", "code"),
+    ("text", "interactivity", "code"),
     [
         ("1\nx", "last_expr", "1\nget_ipython().tpu_cell.end(x)()"),
         ("x = 1", "last_expr", "x = 1\nget_ipython().tpu_cell.end()()"),
@@ -99,25 +99,25 @@ def test_the_arguments_are_found_in_the_tree_also_after_future_imports():
         ("await x", "last_expr", "get_ipython().tpu_cell.end(await x)()"),
     ],
 )  # fmt: skip
-def test_the_last_act_of_a_cell_is_its_end(source, interactivity, code):
-    tree = ast.parse(source)
-    cell_source.add_end(tree, interactivity)
+def test_the_last_act_of_a_cell_is_its_end(text, interactivity, code):
+    tree = ast.parse(text)
+    source.add_end(tree, interactivity)
     assert ast.unparse(tree) == code
     compile(tree, "cell", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 def test_begin_is_put_behind_future_imports_on_the_first_statements_line():
     tree = ast.parse("\nfrom __future__ import annotations\n\nx\n")
-    cell_source.add_begin(tree, "--a")
+    source.add_begin(tree, "--a")
     assert [type(node).__name__ for node in tree.body] == ["ImportFrom", "Expr", "Expr"]
     assert tree.body[1].lineno == 4
-    assert cell_source.begin_arguments(tree) == "--a"
+    assert source.begin_arguments(tree) == "--a"
 
 
 def test_a_repeated_cell_keeps_its_lines_in_both_copies():
     tree = tree_of("%%tpu_run --repeat 2\na\n\nb\n")
-    cell_source.add_repeat(tree)
-    cell_source.add_end(tree, "last_expr")
+    source.add_repeat(tree)
+    source.add_end(tree, "last_expr")
     _, loop, first, last = tree.body
     assert [node.lineno for node in loop.body] == [2, 4, 2]
     assert (first.lineno, last.lineno) == (2, 4)
@@ -129,5 +129,5 @@ def test_a_repeated_cell_keeps_its_lines_in_both_copies():
 def test_a_cell_with_nothing_to_repeat_stays_as_it_is():
     tree = tree_of("%%tpu_run --repeat 2\n# nothing\n")
     before = ast.dump(tree)
-    cell_source.add_repeat(tree)
+    source.add_repeat(tree)
     assert ast.dump(tree) == before

@@ -1,7 +1,7 @@
 """The cell engine: a `%%tpu_run` cell is an ordinary cell with a beginning and an end.
 
 `begin` is called from the cell's first line, `end` from its last expression (both put
-there by `cell_source`), and the cell is left in `post_run_cell`, however it ended. IPython
+there by `source`), and the cell is left in `post_run_cell`, however it ended. IPython
 itself runs the cell, so values, `await`, inner magics, tracebacks and interrupts are its own.
 """
 
@@ -19,17 +19,19 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.utils.text import DollarFormatter
 
-from tpu_magic import cell_needs, cell_source, frameworks, interrupts, live, options
-from tpu_magic.cell_calls import raising, returning
-from tpu_magic.cell_meter import Meter
-from tpu_magic.cell_runs import Active, Run, Runs
-from tpu_magic.report.cell_report import CellReport
+from tpu_magic import frameworks, interrupts, options
+from tpu_magic.cell import needs, source
+from tpu_magic.cell.calls import raising, returning
+from tpu_magic.cell.runs import Active, Run, Runs
 
+# What only a cell on the device needs is imported by the first one: loading stays cheap.
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from tpu_magic.cell.meter import Meter
+    from tpu_magic.cell.stale import StaleWatch
     from tpu_magic.frameworks.base import Adapter
-    from tpu_magic.stale import StaleWatch
+    from tpu_magic.report.cell_report import CellReport
 
 TIMER_ABOVE = "%%timeit above %%tpu_run would begin the cell many times; use %%tpu_timeit instead"
 OTHER_THREAD = "another %%tpu_run cell is running in this kernel; wait for it to end"
@@ -44,7 +46,7 @@ NOT_REPEATED = (
 NO_PROFILE = "--profile is not there yet for {name}"
 
 parser = options.Parser(
-    cell_source.MAGIC,
+    source.MAGIC,
     "Run the cell on the TPU (or on XLA's own device where there is none), on all of its\n"
     "cores, and say what it cost. %tpu_run on|off does so for every later cell.",
     options.framework_options,
@@ -91,7 +93,7 @@ class CellEngine:
         """Put the engine into the shell."""
         self.registered = True
         self.shell.tpu_cell = self  # type: ignore[attr-defined]
-        self.shell.input_transformers_cleanup.append(cell_source.rewrite_text)
+        self.shell.input_transformers_cleanup.append(source.rewrite_text)
         ast_transformers: list[Any] = self.shell.ast_transformers
         ast_transformers.append(self)
         for event, callback in self._callbacks():
@@ -106,7 +108,7 @@ class CellEngine:
             with suppress(ValueError):
                 self.shell.events.unregister(event, callback)
         pairs: tuple[tuple[list[Any], Any], ...] = (
-            (self.shell.input_transformers_cleanup, cell_source.rewrite_text),
+            (self.shell.input_transformers_cleanup, source.rewrite_text),
             (self.shell.ast_transformers, self),
         )
         for transformers, ours in pairs:
@@ -212,7 +214,7 @@ class CellEngine:
     def run_body(self, line: str, body: str) -> Any:
         """Run a cell given as text (`run_cell_magic`), and return its value."""
         __tracebackhide__ = True
-        raw = f"{cell_source.MAGIC} {line}\n{body}"
+        raw = f"{source.MAGIC} {line}\n{body}"
         text = self.shell.transform_cell(raw)
         name = self.shell.compile.cache(text, self.shell.execution_count, raw_code=raw)
         tree = self.shell.transform_ast(self.shell.compile.ast_parse(text, name))
@@ -235,18 +237,18 @@ class CellEngine:
         """Transform a cell's tree (IPython's interface for AST transformers). Never raises."""
         if not isinstance(tree, ast.Module) or not tree.body:
             return tree
-        arguments = cell_source.begin_arguments(tree)
+        arguments = source.begin_arguments(tree)
         inside = self._active is not None and self._active.is_here()
         if arguments is None and self.automatic is not None and not inside:
-            if cell_needs.is_inert(tree):
+            if needs.is_inert(tree):
                 return tree
-            cell_source.add_begin(tree, self.automatic)
+            source.add_begin(tree, self.automatic)
         elif arguments is None and not inside:
             return tree
         elif arguments is not None and "--repeat" in arguments:
-            cell_source.add_repeat(tree)
+            source.add_repeat(tree)
         # Also for what an inner magic runs, so that `%time` in the cell tells the truth.
-        cell_source.add_end(tree, self.shell.ast_node_interactivity)
+        source.add_end(tree, self.shell.ast_node_interactivity)
         return tree
 
     def _pre_execute(self) -> None:
@@ -296,7 +298,7 @@ class CellEngine:
             raise UsageError(OTHER_THREAD)
         if chosen.repeat > 1 and not repeated:
             raise UsageError(NOT_REPEATED)
-        adapter = cell_needs.adapter_for(
+        adapter = needs.adapter_for(
             chosen.framework, self._runs.code(), self.shell.user_ns, required=not automatic
         )
         if adapter is None:
@@ -320,6 +322,9 @@ class CellEngine:
             session = undo.enter_context(adapter.cell(chosen, self.shell.user_ns))
             if chosen.profile is not None and profile is not None:
                 undo.enter_context(profile(chosen.profile))
+            from tpu_magic.cell import live
+            from tpu_magic.cell.meter import Meter
+
             meter = Meter(adapter, session.facts, self.clock, started, connected)
             self._active = active = Active(
                 run=self._runs.top(),
@@ -374,7 +379,7 @@ class CellEngine:
 
     def _stale_problem(self) -> str | None:
         if self._stale is None:
-            from tpu_magic.stale import StaleWatch
+            from tpu_magic.cell.stale import StaleWatch
 
             self._stale = StaleWatch()
         return self._stale.problem()

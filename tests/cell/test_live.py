@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from tests.support.fake_framework import Fake, wait_for
-from tpu_magic import live
-from tpu_magic.cell_meter import Meter
+from tpu_magic.cell import live
+from tpu_magic.cell.meter import Meter
 from tpu_magic.frameworks.base import CellFacts
 
 

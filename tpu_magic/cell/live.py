@@ -18,7 +18,7 @@ from tpu_magic.report import render
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from tpu_magic.cell_meter import Meter
+    from tpu_magic.cell.meter import Meter
 
 FIRST_S = 2.0
 EVERY_S = 0.5

@@ -13,7 +13,7 @@ import pytest
 from IPython.core.error import UsageError
 
 from tests.support.untouched import untouched
-from tpu_magic import cell
+from tpu_magic.cell import engine as cell
 from tpu_magic.frameworks.base import Availability
 
 PACKAGE = Path(cell.__file__).parent
