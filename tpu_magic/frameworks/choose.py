@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from tpu_magic.frameworks import keras
-
 # top-level package: the framework that it speaks for
 PACKAGES = {
     "torch": "torch",
@@ -37,8 +35,12 @@ def framework_of(code: str, namespace: Mapping[str, Any]) -> str | None:
         or _first(_packages_of(namespace[n] for n in _NAME.findall(code) if n in namespace))
         or _first(package for package in PACKAGES if package in sys.modules)
     )
-    # `tf.keras` and tf.data are also used with Keras on another backend, which is what trains.
-    return "keras" if found == "tf" and keras.configured() not in (None, "tensorflow") else found
+    if found == "tf":
+        from tpu_magic.frameworks import keras
+
+        # `tf.keras` and tf.data are also used with Keras on another backend, which then trains.
+        return "tf" if keras.configured() in (None, "tensorflow") else "keras"
+    return found
 
 
 def installed_framework() -> str | None:
