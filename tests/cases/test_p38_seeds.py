@@ -34,5 +34,5 @@ def test_the_host_s_generator_is_not_consumed(torch_shell):
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    torch_shell.run("%%tpu_run -q\nz = torch.ones(4, 4) @ torch.ones(4, 4)\nz[0, 0].item()")
+    torch_shell.run("%%tpu_run -q\nimport torch\nz = torch.ones(4, 4) @ torch.ones(4, 4)\nz[0, 0].item()")
     assert torch.equal(torch.rand(3), expected)

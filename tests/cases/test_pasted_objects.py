@@ -64,7 +64,8 @@ def test_optimizers_of_every_class(torch_shell):
         nets, opts = [net for net, _ in pairs], [opt for _, opt in pairs]
         """
     both = run_both(torch_shell, earlier, cell)
-    both.check_same("losses", "nets", "opts", tolerance=1e-3)
+    # Adam-like steps turn rounding noise of tiny gradients into shares of a step (lr 0.01).
+    both.check_same("losses", "nets", "opts", tolerance=3e-3)
     assert both.report.host_reads == 0
 
 

@@ -28,8 +28,8 @@ from torch_xla import backends
 from torch_xla.core import xla_model
 from torch_xla.debug import metrics
 
-from tpu_magic.frameworks import torch_feed, torch_move
-from tpu_magic.frameworks.base import CellFacts, Namespace
+from tpu_magic.frameworks import torch_facts, torch_feed, torch_move
+from tpu_magic.frameworks.base import CellFacts, Compile, Namespace
 from tpu_magic.frameworks.torch_busy import BusyTime
 from tpu_magic.frameworks.torch_meet import Meet
 from tpu_magic.frameworks.torch_patches import patched
@@ -53,18 +53,22 @@ class TorchCell:
     def __init__(
         self, options: RunOptions, namespace: Namespace, placement: Placement, device_kind: str
     ) -> None:
-        self.facts = CellFacts(precision=options.precision)
+        self.facts = CellFacts(
+            precision=options.precision, notes=torch_facts.environment_notes()
+        )
         self.placement = placement
         self.device_kind = device_kind
         self.copied_cuda_code = False
         self._options = options
         self._namespace = namespace
         self._thread = threading.get_ident()
-        self._meet = Meet(placement)
+        self._meet = Meet(placement, self._has_read)
+        self._code = torch_facts.Cell(namespace)
         self._paused: Any = None
         self._prepared = torch_move.WeakIdentitySet()
         self._needs_no_help: set[tuple[int, bool, bool]] = set()
         self._kept = {id(namespace[name]) for name in options.keep if name in namespace}
+        self._called_kept: dict[str, int | None] = {}
         self._files: dict[int, Tensor] = {}
         self._fused: list[tuple[dict[str, Any], Any]] = []
         self._steps: Counter[int] = Counter()
@@ -79,6 +83,7 @@ class TorchCell:
         self._optimizer_started = 0.0
         self._trace_s = 0.0
         self._blocked_before_s = seconds_in("DeviceLockWait")
+        self._compiles = metrics.counter_value(_COMPILES) or 0
         self._compiled_s = seconds_in("CompileTime")
         self._busy = BusyTime()
 
@@ -115,6 +120,7 @@ class TorchCell:
     def finish(self) -> None:
         """Compute what is pending and wait until the device is done."""
         self._resume()
+        self.facts.unended_calls = max(self._calls_in_step.values(), default=0)
         self._end_step()
         started = time.perf_counter()
         # A thread of its own costs more than an empty cell: nothing used, nothing to wait for.
@@ -129,7 +135,7 @@ class TorchCell:
         blocked_s = seconds_in("DeviceLockWait") - self._blocked_before_s
         facts.trace_s = max(0.0, self._trace_s + self._meet.trace_s - blocked_s)
         facts.reached_device = self._meet.used
-        facts.unreached_reason = "" if self._meet.used else NOTHING_RAN
+        facts.unreached_reason = "" if self._meet.used else self._why_nothing_ran()
         self._tell_steps()
         common = self._batch_sizes.most_common(1)
         facts.global_batch = common[0][0] if common else None
@@ -140,6 +146,14 @@ class TorchCell:
         self.facts.steps = steps or self._batches or None
         examples = self._examples_trained if steps else self._examples_seen
         self.facts.examples = examples or None
+
+    def _why_nothing_ran(self) -> str:
+        if not self._called_kept:
+            return NOTHING_RAN
+        return "; ".join(
+            f"{name} was kept on the host by --keep (called in line {line})"
+            for name, line in self._called_kept.items()
+        )
 
     def _forget(self) -> None:
         """Hold nothing of the person's after the cell."""
@@ -166,6 +180,7 @@ class TorchCell:
         __tracebackhide__ = True
         self._resume()
         if id(module) in self._kept:
+            self._called_kept.setdefault(self._name_of(module), self._code.line())
             args, kwargs = pytree.tree_map_only(Tensor, self.placement.read, (args, kwargs))
             with self._native():
                 return call(module, *args, **kwargs)
@@ -248,6 +263,9 @@ class TorchCell:
         if moved.tensors:
             some = f"{moved.tensors} {what}{'' if moved.tensors == 1 else 's'}"
             self.facts.moved.append(f"{name} ({some})")
+            if isinstance(owner, nn.Module):
+                self.facts.products += torch_facts.products(name, owner)
+                self.facts.float64 += torch_facts.float64(name, owner)
             moved_objects[owner] = name
 
     def _name_of(self, item: Any) -> str:
@@ -357,6 +375,7 @@ class TorchCell:
         self._restore_fused()
         self._trace_s += time.perf_counter() - self._optimizer_started
         self._steps[id(optimizer)] += 1
+        self.facts.steps = max(self._steps.values())
         self._examples_trained += self._rows_since_step
         self._rows_since_step = 0
         self._tell_steps()
@@ -364,19 +383,33 @@ class TorchCell:
 
     def _end_step(self) -> None:
         """Hand the recorded work to the device as one program. Does not wait."""
-        started, compiles = time.perf_counter(), metrics.counter_value(_COMPILES)
-        compiled_s = self._compiled_s
+        started = time.perf_counter()
         torch_xla.sync()
         took = time.perf_counter() - started
-        if metrics.counter_value(_COMPILES) != compiles:
-            # Reading the times costs more than a small step, so only when there is one more.
-            self._compiled_s = seconds_in("CompileTime")
-            took -= self._compiled_s - compiled_s
+        self._trace_s += max(0.0, took - self._note_compiles())
         self._busy.step_ended()
         self._step_ended = True
         self._calls_in_step.clear()
         self._backwards_before = self._meet.backwards
-        self._trace_s += max(took, 0.0)
+
+    def _note_compiles(self) -> float:
+        """Note the programs compiled since the last time, and return the compiler's time."""
+        compiles = metrics.counter_value(_COMPILES) or 0
+        if compiles == self._compiles:
+            return 0.0  # reading the times costs more than a small step
+        shapes = f"{self.placement.rows} rows" if self.placement.rows is not None else ""
+        line = self._code.line()
+        self.facts.compiled += [Compile(line, shapes)] * (compiles - self._compiles)
+        before, self._compiled_s = self._compiled_s, seconds_in("CompileTime")
+        self._compiles = compiles
+        return self._compiled_s - before
+
+    def _has_read(self) -> None:
+        """Note which line of the cell brought values back to the host."""
+        line = self._code.line()
+        if line is not None:
+            self.facts.read_lines[line] = self.facts.read_lines.get(line, 0) + 1
+        self._note_compiles()
 
     # --- the mode -------------------------------------------------------------------------
 

@@ -51,8 +51,9 @@ class Meet(TorchFunctionMode):
         True inside a module's call, where an index means the same in every step.
     """
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, placement: Placement, has_read: Callable[[], None]) -> None:
         super().__init__()
+        self._has_read = has_read
         self.placement = placement
         self.helped = False
         self.used = False
@@ -104,9 +105,11 @@ class Meet(TorchFunctionMode):
         # line, which would be this one.
         tensor, *rest = args
         tensor = tensor.detach()
-        if self.placement.is_there(tensor):
-            tensor = self.placement.whole(tensor)
-        return func(tensor, *rest, **kwargs)
+        if not self.placement.is_there(tensor):
+            return func(tensor, *rest, **kwargs)
+        result = func(self.placement.whole(tensor), *rest, **kwargs)
+        self._has_read()
+        return result
 
     def _compute(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
@@ -237,7 +240,11 @@ class Meet(TorchFunctionMode):
         tensor, *rest = args
         name = func.__name__
         if name == "cpu":
-            return func(self.placement.whole(tensor) if self.placement.is_there(tensor) else tensor)
+            if not self.placement.is_there(tensor):
+                return func(*args, **kwargs)
+            result = func(self.placement.whole(tensor), *rest, **kwargs)
+            self._has_read()
+            return result
         if name == "to":
             # A loader's batch is on the device without the person's doing: what their code
             # does for the host leaves it there.
@@ -259,6 +266,7 @@ class Meet(TorchFunctionMode):
         if self.placement.is_there(tensor):
             self.helped = True
             tensor = self.placement.read(tensor)
+            self._has_read()
         return func(tensor, *rest, **kwargs)
 
     def _backward(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
