@@ -88,6 +88,7 @@ class Capture:
         return self._made_up(self._results[key], args, kwargs)
 
     def _lower(self, function: Any, args: Any, kwargs: Any) -> Program:
+        from jaxlib.mlir import ir
         from jaxlib.mlir.dialects import stablehlo
 
         lowered = function.trace(*args, **kwargs).lower(lowering_platforms=("tpu",))
@@ -97,12 +98,12 @@ class Capture:
         if "mhlo.num_partitions" in attributes:
             partitions = int(str(attributes["mhlo.num_partitions"]).split()[0])
         path = Path(self._task.folder, f"program-{len(self._known)}.bc")
-        # Serialising changes the module, also where it fails in the end.
         text = module.operation.get_asm(enable_debug_info=True)
         try:
-            written = stablehlo.serialize_portable_artifact(
-                module, stablehlo.get_minimum_version()
-            )
+            # Of a copy: serialising changes the module, which jax keeps for the next lowering.
+            with module.context:
+                copy = ir.Module.parse(text)
+            written = stablehlo.serialize_portable_artifact(copy, stablehlo.get_minimum_version())
         except ValueError:
             # It holds operations of other dialects (chlo), which only a like jax reads.
             written = text.encode()
