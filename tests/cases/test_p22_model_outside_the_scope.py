@@ -40,4 +40,8 @@ before = model.predict(x[:4], verbose=0)
     assert reply.ename == "ValueError"
     assert "scale.factor is a tf.Variable" in reply.evalue
     assert "add_weight" in reply.evalue
+    (report,) = reply.reports
+    assert any("model: scale.factor" in item for item in report["not_followed"])
+    # It stands in the way of no cell that does not use it.
+    on_tensorflow.run("1")
     assert on_tensorflow.value("apart([model.predict(x[:4], verbose=0)], [before])") == 0

@@ -61,6 +61,13 @@ class InvalidArgumentError(Exception):
             ),
             "does not divide by the replicas",
         ),
+        (
+            ValueError(
+                "SyncOnReadVariable does not support `assign_add` in cross-replica mode when "
+                "aggregation is set to `tf.VariableAggregation.SUM`."
+            ),
+            "inside strategy.run",
+        ),
         (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes"), "batch_size"),
         (
             ValueError(

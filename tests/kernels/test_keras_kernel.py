@@ -127,6 +127,15 @@ fit(alone, 34)
     assert "normalization" not in " ".join(reply.reports[0]["notes"])
 
 
+def test_a_metric_keeps_what_it_has_counted(on_devices):
+    on_devices.plain("""
+total = keras.metrics.Sum()
+total.update_state([1.0, 3.0])
+""")
+    on_devices.run("inside = float(total.result())")
+    assert on_devices.value("inside, float(total.result())") == (4.0, 4.0)
+
+
 def test_files_load_without_a_strategy(on_devices):
     on_devices.plain("""
 import pathlib, tempfile
@@ -156,7 +165,7 @@ served = keras.layers.TFSMLayer(folder / "exported", call_endpoint="serve") if (
     keras.backend.backend() == "tensorflow") else None
 found = [each.predict(x, verbose=0) for each in (model, old, weights)]
 found += [served(x)] if served else []
-print(max(float(np.abs(each - predicted).max()) for each in found), int(model.optimizer.iterations.numpy()))
+print(max(float(np.abs(each - predicted).max()) for each in found), int(model.optimizer.iterations))
 """
     on_devices.plain(f"""
 import os, subprocess, sys

@@ -67,7 +67,9 @@ class KerasKernel:
 
     def value(self, expression: str) -> object:
         """Return the value of an expression in the kernel, of plain Python types."""
-        return ast.literal_eval(self.plain(f"print(repr(({expression})))").stdout.strip())
+        # TensorFlow logs to the same stream; ours is the last line.
+        shown = self.plain(f"print(); print(repr(({expression})))").stdout
+        return ast.literal_eval(shown.strip().splitlines()[-1])
 
 
 def _session(backend: str):

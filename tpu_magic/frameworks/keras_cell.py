@@ -10,6 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import keras
@@ -32,6 +34,7 @@ _ENTRIES = (
 )
 _KERAS_BATCH = 32  # the batch_size of Keras where none is given
 _MISSING = object()
+_HERE = str(Path(__file__).parent)
 NO_KEEP = (
     "--keep is for torch, where objects move: a Keras model that must not be taken onto the "
     "devices belongs in a cell without the magic"
@@ -175,6 +178,13 @@ class KerasCell:
             some = f"{taken} variable{'' if taken == 1 else 's'}"
             self.facts.moved.append(f"{name} ({some})")
 
+    def take_if_possible(self, item: Any) -> None:
+        """Take an object that the cell may not even use; say what stands against it."""
+        try:
+            self.take(item)
+        except ValueError as error:
+            self.facts.not_followed.append(f"{self._name_of(item)}: {error}")
+
     def say(self, *sentences: str) -> None:
         """Show sentences in the report, each once."""
         self._said += [each for each in sentences if each not in self._said]
@@ -200,6 +210,9 @@ class KerasCell:
             try:
                 with self._below.entered(model):
                     return original(model, *args, **kwargs)
+            except Exception as error:  # noqa: BLE001 - raised again
+                # Keras cuts its own frames; one of ours would be the last, which is shown.
+                raise error.with_traceback(_without_ours(error.__traceback__))  # noqa: B904
             finally:
                 self._depth -= 1
 
@@ -270,6 +283,19 @@ def unseen_rows(
         f"steps_per_epoch={steps} trains on {seen:,} of {rows:,} rows: leave it away to train "
         "on all of them in each epoch".replace(",", " ")
     ]
+
+
+def _without_ours(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of this package."""
+    kept = []
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_HERE):
+            kept.append(trace)
+        trace = trace.tb_next
+    rest = None
+    for part in reversed(kept):
+        rest = TracebackType(rest, part.tb_frame, part.tb_lasti, part.tb_lineno)
+    return rest
 
 
 @contextmanager

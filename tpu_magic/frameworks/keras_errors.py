@@ -133,6 +133,12 @@ ROWS = (
         "already; make no second strategy, and use the name `strategy` (--framework tf)",
     ),
     _row(
+        "ValueError",
+        r"SyncOnReadVariable does not support .* in cross-replica",
+        "under a strategy metrics are updated on the replicas: inside strategy.run, by "
+        "model.fit and evaluate, or in a cell without the magic for a metric made there",
+    ),
+    _row(
         "InvalidArgumentError",
         r"AddN.*(shape|same)|Inputs to operation .*AddN",
         "a batch does not divide by the replicas: run this cell with %%tpu_run, which splits it "

@@ -55,7 +55,7 @@ class OnTensorFlow:
             undo.enter_context(self._adapter.scope())
             if self.replicas > 1:
                 for item in reachable(namespace):
-                    cell.take(item)
+                    cell.take_if_possible(item)
             undo.callback(self._unwrap)
             makers: dict[str, Callable[..., Any]] = {
                 f"make_{kind}_function": functools.partial(self._maker, cell, kind, step)
@@ -100,10 +100,12 @@ class OnTensorFlow:
         _refuse_other_strategy(item, outside, strategy)
         with strategy.scope():
             for variable in outside:
-                old = variable.value
+                value = variable.value.read_value()
                 # What the variable does when it is made: here with the value it has.
                 variable._value = None  # noqa: SLF001
-                variable._initialize(old.read_value())  # noqa: SLF001
+                variable._initialize(value)  # noqa: SLF001
+                # Where the replicas' parts add up (metrics), each must hold its share only.
+                variable.value.assign(value)
         _join(item, strategy, changed=bool(outside))
         return len(outside)
 
