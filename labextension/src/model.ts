@@ -11,6 +11,7 @@ import { COMM_ID, IStatus, readPacket, TARGET } from './protocol';
 /** Packets that may be missed before what is shown is called old. */
 const MISSED = 3;
 const RETRY_MS = 1000;
+const GONE: Kernel.Status[] = ['dead', 'terminating', 'restarting', 'autorestarting'];
 
 /**
  * Follows a session: its kernels, their state, and the packets that they publish.
@@ -84,9 +85,9 @@ export class KernelModel implements IDisposable {
   /** Ask the kernel for its state; a kernel without the extension is asked nothing else. */
   async ask(): Promise<void> {
     const kernel = this.kernel;
-    // What is sent to a kernel that is not yet connected is lost when it is.
-    const listens =
-      kernel?.connectionStatus === 'connected' && ['idle', 'busy'].includes(kernel.status);
+    // What is sent before the connection stands is lost. A kernel may say "starting" until it
+    // is first asked something.
+    const listens = kernel?.connectionStatus === 'connected' && !GONE.includes(kernel.status);
     if (!kernel || !listens || this._asked || this._disposed) {
       return;
     }

@@ -204,10 +204,10 @@ describe('what is known of a kernel', () => {
   });
 
   it.each([
-    ['starting', 'connected'],
+    ['restarting', 'connected'],
     ['idle', 'connecting'],
-    ['unknown', 'connected']
-  ])('is not asked of one that is %s and %s', (status, connection) => {
+    ['dead', 'connected']
+  ])('is not asked of a kernel that is %s and %s', (status, connection) => {
     const kernel = start();
     kernel.status = status;
     kernel.connectionStatus = connection;

@@ -242,11 +242,11 @@ class FrontEnd:
             ).first
         return self.page.locator(".jp-Toolbar .tpu-Status button")
 
-    def says(self, pattern) -> str:
+    def says(self, pattern, timeout_ms: int = TIMEOUT_MS) -> str:
         """Wait until the status line matches; return it."""
         from playwright.sync_api import expect
 
-        expect(self.status).to_have_text(pattern, timeout=TIMEOUT_MS)
+        expect(self.status).to_have_text(pattern, timeout=timeout_ms)
         return self.status.inner_text()
 
 
