@@ -11,9 +11,14 @@ class Bottleneck(nn.Module):
     def __init__(self, wide: int, narrow: int, stride: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(wide, narrow, 1, bias=False), nn.BatchNorm2d(narrow), nn.ReLU(),
-            nn.Conv2d(narrow, narrow, 3, stride, 1, bias=False), nn.BatchNorm2d(narrow), nn.ReLU(),
-            nn.Conv2d(narrow, narrow * 4, 1, bias=False), nn.BatchNorm2d(narrow * 4),
+            nn.Conv2d(wide, narrow, 1, bias=False),
+            nn.BatchNorm2d(narrow),
+            nn.ReLU(),
+            nn.Conv2d(narrow, narrow, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(narrow),
+            nn.ReLU(),
+            nn.Conv2d(narrow, narrow * 4, 1, bias=False),
+            nn.BatchNorm2d(narrow * 4),
         )
         self.shortcut = (
             nn.Identity()
@@ -31,7 +36,10 @@ class Bottleneck(nn.Module):
 def resnet50(classes: int = 10) -> nn.Module:
     """Return a ResNet-50: stages of 3, 4, 6 and 3 bottlenecks."""
     layers: list[nn.Module] = [
-        nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
+        nn.Conv2d(3, 64, 7, 2, 3, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2, 1),
     ]
     wide = 64
     for stage, (blocks, narrow) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):

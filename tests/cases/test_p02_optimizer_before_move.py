@@ -48,7 +48,9 @@ def test_tied_weights_are_one_there_and_back(torch_shell):
     assert t.e.weight.device.type == "xla"
     torch_shell.run("tpu_magic.to_host(t, opt)")
     assert t.h.weight is t.e.weight
-    assert [id(item) for item in space["opt"].param_groups[0]["params"]] == [*map(id, t.parameters())]
+    assert [id(item) for item in space["opt"].param_groups[0]["params"]] == [
+        *map(id, t.parameters())
+    ]
     assert t.shared.data_ptr() == t.e.weight.data_ptr()
     assert {item.device.type for item in t.parameters()} == {"cpu"}
 

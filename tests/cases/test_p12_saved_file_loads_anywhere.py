@@ -39,7 +39,10 @@ def test_a_state_dict(torch_shell, tmp_path):
     )
     printed = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", LOADS, str(path)],
-        capture_output=True, text=True, timeout=240, check=False,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     assert printed.returncode == 0, printed.stderr
     assert float(printed.stdout) == pytest.approx(torch_shell.user_ns["total"], abs=1e-6)

@@ -6,7 +6,9 @@ import pytest
 
 pytestmark = pytest.mark.torch
 
-DRAW = "import torch\ndrop = torch.nn.Dropout(0.5)\nout = drop(torch.ones(64).cuda()).cpu().tolist()"
+DRAW = (
+    "import torch\ndrop = torch.nn.Dropout(0.5)\nout = drop(torch.ones(64).cuda()).cpu().tolist()"
+)
 SEEDED = DRAW.replace("drop = ", "torch.manual_seed(3); drop = ", 1)
 
 
@@ -34,5 +36,7 @@ def test_the_host_s_generator_is_not_consumed(torch_shell):
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    torch_shell.run("%%tpu_run -q\nimport torch\nz = torch.ones(4, 4) @ torch.ones(4, 4)\nz[0, 0].item()")
+    torch_shell.run(
+        "%%tpu_run -q\nimport torch\nz = torch.ones(4, 4) @ torch.ones(4, 4)\nz[0, 0].item()"
+    )
     assert torch.equal(torch.rand(3), expected)

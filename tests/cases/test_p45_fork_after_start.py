@@ -36,7 +36,9 @@ def in_a_child(action):
 def test_every_way_to_the_device_raises_in_words(torch_shell):
     import torch
 
-    torch_shell.run("%%tpu_run -q\nimport torch\nnet = torch.nn.Linear(3, 1)\ny = net(torch.ones(2, 3))")
+    torch_shell.run(
+        "%%tpu_run -q\nimport torch\nnet = torch.nn.Linear(3, 1)\ny = net(torch.ones(2, 3))"
+    )
     net, y = torch_shell.user_ns["net"], torch_shell.user_ns["y"]
     for action in (
         lambda: torch.ones(1, device="xla") + 1,

@@ -153,8 +153,9 @@ CELLS = {
             loss.backward()
             opt.step()
             losses.append(loss.detach())
-        """ .replace('"cuda"', 'torch.device("cuda" if torch.cuda.is_available() else "cpu")')
-            .replace("yb.cuda()", "yb"),
+        """.replace(
+            '"cuda"', 'torch.device("cuda" if torch.cuda.is_available() else "cpu")'
+        ).replace("yb.cuda()", "yb"),
         8,
     ),
     "one batch, again and again": (

@@ -21,7 +21,10 @@ CELLS = {
     "a product in the cell": ("x = torch.randn(64, 64)\ny = x @ torch.randn(64, 64).t() + 1", "xy"),
     "a product of an earlier cell's": ("y = A @ B", "y"),
     "a convolution": ("y = F.max_pool2d(F.relu(F.conv2d(img, w, padding=1)), 2)", "y"),
-    "einsum and batches": ("y = torch.einsum('ij,jk->ik', A, B); z = torch.bmm(A[None], B[None])", "yz"),
+    "einsum and batches": (
+        "y = torch.einsum('ij,jk->ik', A, B); z = torch.bmm(A[None], B[None])",
+        "yz",
+    ),
     "transforms": ("y = torch.fft.ifft(torch.fft.fft(A)).real; z = torch.fft.rfft2(A).abs()", "yz"),
     "solvers": (
         "S = A @ A.t() + 32 * torch.eye(32)\n"
@@ -103,7 +106,8 @@ CELLS = {
         ["y", "z", "u"],
     ),
     "a distribution by broadcasting": (
-        "big = torch.arange(3000.0)\ny = ((big[:, None] - big[None, ::10]) ** 2).sum(1) / 1e6", "y"
+        "big = torch.arange(3000.0)\ny = ((big[:, None] - big[None, ::10]) ** 2).sum(1) / 1e6",
+        "y",
     ),
     "gradient descent on a tensor": (
         """

@@ -25,7 +25,9 @@ def facts_of(shell, cell, options=""):
 
 
 def test_reads_are_counted_by_their_line(torch_shell):
-    torch_shell.run("import torch\nnet = torch.nn.Linear(3, 2)\ndef look(t):\n    return t.sum().item()")
+    torch_shell.run(
+        "import torch\nnet = torch.nn.Linear(3, 2)\ndef look(t):\n    return t.sum().item()"
+    )
     facts = facts_of(
         torch_shell,
         "out = net(torch.ones(4, 3))\nfor _ in range(3):\n    look(out)\n    out.detach().numpy()\nout.cpu()\n2 + 2",
@@ -75,5 +77,7 @@ def test_stored_as_bf16_is_said():
 
 def test_the_device_was_busy_for_a_part_of_the_cell(torch_shell):
     torch_shell.run("import torch\nA = torch.randn(300, 300)")
-    facts = facts_of(torch_shell, "B = A\nfor _ in range(4):\n    B = torch.tanh(A @ B)\nB.sum().item()")
+    facts = facts_of(
+        torch_shell, "B = A\nfor _ in range(4):\n    B = torch.tanh(A @ B)\nB.sum().item()"
+    )
     assert 0 < facts.execute_s < torch_shell.user_ns["report"].wall_s

@@ -24,7 +24,6 @@ from torch.optim.optimizer import (
 )
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
-from torch_xla import backends
 from torch_xla.core import xla_model
 from torch_xla.debug import metrics
 
@@ -34,6 +33,7 @@ from tpu_magic.frameworks.torch_busy import BusyTime
 from tpu_magic.frameworks.torch_meet import Meet
 from tpu_magic.frameworks.torch_patches import patched
 from tpu_magic.frameworks.torch_place import Placement
+from tpu_magic.frameworks.torch_runtime import precision, seconds_in, wait_interruptibly
 from tpu_magic.options import RunOptions
 
 NOTHING_RAN = (
@@ -53,9 +53,7 @@ class TorchCell:
     def __init__(
         self, options: RunOptions, namespace: Namespace, placement: Placement, device_kind: str
     ) -> None:
-        self.facts = CellFacts(
-            precision=options.precision, notes=torch_facts.environment_notes()
-        )
+        self.facts = CellFacts(precision=options.precision, notes=torch_facts.environment_notes())
         self.placement = placement
         self.device_kind = device_kind
         self.copied_cuda_code = False
@@ -97,18 +95,15 @@ class TorchCell:
             # The autograd engine counts devices once, at the first backward of the process;
             # with its threads off it does not need to know ours (facts: INTERNAL ASSERT).
             undo.enter_context(torch.autograd.set_multithreading_enabled(False))
-            undo.enter_context(_precision(self._options.precision))
-            for register, hook in (
-                (register_optimizer_step_pre_hook, self._before_optimizer),
-                (register_optimizer_step_post_hook, self._after_optimizer),
+            undo.enter_context(precision(self._options.precision))
+            for handle in (
+                register_optimizer_step_pre_hook(self._before_optimizer),
+                register_optimizer_step_post_hook(self._after_optimizer),
+                register_module_module_registration_hook(self._module_changed),
+                register_module_parameter_registration_hook(self._tensor_changed),
+                register_module_buffer_registration_hook(self._tensor_changed),
             ):
-                undo.callback(register(hook).remove)
-            for register, hook in (
-                (register_module_module_registration_hook, self._module_changed),
-                (register_module_parameter_registration_hook, self._tensor_changed),
-                (register_module_buffer_registration_hook, self._tensor_changed),
-            ):
-                undo.callback(register(hook).remove)
+                undo.callback(handle.remove)
             undo.callback(self._restore_fused)
             undo.enter_context(patched(self, self._namespace, self._thread))
             if self._options.seed is not None:
@@ -240,8 +235,9 @@ class TorchCell:
             self._forget_prepared()
 
     def _tensor_changed(self, _: nn.Module, __: str, tensor: Tensor | None) -> None:
-        if isinstance(tensor, Tensor) and not self.placement.is_there(tensor):
-            self._module_changed(_, __, nn.Module())
+        ours = threading.get_ident() == self._thread
+        if ours and isinstance(tensor, Tensor) and not self.placement.is_there(tensor):
+            self._forget_prepared()
 
     def _forget_prepared(self) -> None:
         for part in list(self._prepared):
@@ -253,7 +249,9 @@ class TorchCell:
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             for tensor in (*module.parameters(), *module.buffers()):
                 self.placement.forget(tensor)
-            torch_move.move_module(module, Tensor.cpu, lambda item: not self.placement.is_there(item))
+            torch_move.move_module(
+                module, Tensor.cpu, lambda item: not self.placement.is_there(item)
+            )
         self._forget_prepared()
         moved_objects.pop(module, None)
 
@@ -450,37 +448,7 @@ class TorchCell:
         torch_xla.manual_seed(seed % (1 << 63))
 
 
-def wait_interruptibly() -> None:
-    """Wait for the device in a thread, so that an interrupt is not held up by it."""
-    waiter = threading.Thread(target=xla_model.wait_device_ops, daemon=True)
-    waiter.start()
-    while waiter.is_alive():
-        waiter.join(0.2)
-
-
 def _only_mode(mode: Any) -> bool:
     """Say whether ours is the only torch function mode: others must go on seeing calls."""
     stack = torch.overrides._get_current_function_mode_stack()  # noqa: SLF001
     return len(stack) == 1 and stack[0] is mode
-
-
-@contextmanager
-def _precision(name: str) -> Iterator[None]:
-    """Set the precision of float32 matrix products for the cell, and put it back."""
-    if name == "bf16":
-        with torch.autocast("xla", dtype=torch.bfloat16):
-            yield
-        return
-    # The public setter logs a warning at each call.
-    before, put = backends.get_mat_mul_precision(), torch_xla._XLAC._xla_set_mat_mul_precision  # noqa: SLF001
-    put(name)
-    try:
-        yield
-    finally:
-        put(before)
-
-
-def seconds_in(*names: str) -> float:
-    """Return the host's total time in metrics of the runtime, in seconds."""
-    found = (metrics.metric_data(name) for name in names)
-    return sum(data[1] for data in found if data is not None) / 1e9

@@ -20,6 +20,8 @@ from torch.optim import optimizer
 from torch.overrides import has_torch_function_variadic
 
 Function = Callable[..., Any]
+# A replacement is made of what it replaces; None where there was nothing.
+Replace = Callable[[Any], Any]
 
 
 def _batch_norm(original: Function) -> Function:
@@ -173,7 +175,7 @@ class DeviceModule:
 
 
 # where, which function, what makes its replacement
-TABLE: tuple[tuple[Any, str, Callable[[Function], Function]], ...] = (
+TABLE: tuple[tuple[Any, str, Replace], ...] = (
     (functional, "batch_norm", _batch_norm),
     (functional, "embedding", _embedding),
     (torch, "addmm", _addmm),

@@ -1,4 +1,4 @@
-"""What a report says of a torch cell beyond counters: lines of the person's code, weights, notes."""
+"""What a report says of a torch cell beyond counters: lines of its code, weights, notes."""
 
 from __future__ import annotations
 

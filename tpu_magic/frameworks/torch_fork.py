@@ -32,13 +32,13 @@ def _refuse_device() -> None:
     _Refusing().__enter__()
 
 
-class _Refusing(TorchFunctionMode):
+class _Refusing(TorchFunctionMode):  # type: ignore[misc]
     """Raises at the first operation on the device."""
 
     def __torch_function__(
         self,
         func: Callable[..., Any],
-        types: Any,  # noqa: ARG002 - the protocol's
+        types: Any,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:

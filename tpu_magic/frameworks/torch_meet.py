@@ -34,7 +34,7 @@ _SEEDS = ("gradient", "grad_tensors", "grad_outputs")
 ACCELERATORS = frozenset({"cuda", "mps", "xpu", "xla"})
 
 
-class Meet(TorchFunctionMode):
+class Meet(TorchFunctionMode):  # type: ignore[misc]
     """Brings operands to the device where they meet one that is there.
 
     Attributes
@@ -294,12 +294,14 @@ class Meet(TorchFunctionMode):
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the operands with every tensor on the device."""
         self.helped = True
-        return pytree.tree_map_only(Tensor, self.placement.bring, (args, kwargs))
+        args, kwargs = pytree.tree_map_only(Tensor, self.placement.bring, (args, kwargs))
+        return args, kwargs
 
     def _to_host(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return pytree.tree_map_only(Tensor, self.placement.read, (args, kwargs))
+        args, kwargs = pytree.tree_map_only(Tensor, self.placement.read, (args, kwargs))
+        return args, kwargs
 
     def _move_target(self, target: Tensor) -> bool:
         """Move what is written to, so that the sum of a loop is not read back in each step."""
@@ -347,4 +349,4 @@ def _blows_up(args: tuple[Any, ...]) -> bool:
         made = math.prod(torch.broadcast_shapes(*shapes))
     except RuntimeError:
         return False
-    return made >= max(_MANY_VALUES, _BLOW_UP * max(math.prod(shape) for shape in shapes))
+    return bool(made >= max(_MANY_VALUES, _BLOW_UP * max(math.prod(shape) for shape in shapes)))

@@ -38,7 +38,9 @@ class Moved:
 def movable(tensor: Tensor) -> bool:
     """Say whether a tensor is of a kind that can be moved: dense, strided, not quantised."""
     return (
-        tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_meta
+        tensor.layout is torch.strided
+        and not tensor.is_quantized
+        and not tensor.is_meta
         and not isinstance(tensor, nn.parameter.UninitializedTensorMixin)
     )
 

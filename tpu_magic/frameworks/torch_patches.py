@@ -24,9 +24,7 @@ _MISSING = object()
 
 
 @contextmanager
-def patched(
-    cell: Any, namespace: MutableMapping[str, Any], thread: int
-) -> Iterator[None]:
+def patched(cell: Any, namespace: MutableMapping[str, Any], thread: int) -> Iterator[None]:
     """Apply every patch for the cell that runs on `thread`; undo all of them on the way out."""
     applied: list[tuple[Any, str, Any]] = []
     try:
@@ -69,7 +67,9 @@ def _module_to(cell: Any, original: Any, _: Any, thread: int) -> Any:
             cell.prepare(module)
         else:
             return original(module, *args, **kwargs)
-        args = tuple(item for item in args if not isinstance(item, (str, torch.device, int, Tensor)))
+        args = tuple(
+            item for item in args if not isinstance(item, (str, torch.device, int, Tensor))
+        )
         kwargs = {key: value for key, value in kwargs.items() if key != "device"}
         return original(module, *args, **kwargs) if _converts(args, kwargs) else module
 
@@ -85,7 +85,7 @@ def _converts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 def _module_cuda(cell: Any, original: Any, _: Any, thread: int) -> Any:
     def cuda(module: nn.Module, device: Any = None) -> nn.Module:
         if threading.get_ident() != thread:
-            return original(module, device)  # type: ignore[no-any-return]
+            return original(module, device)
         cell.prepare(module)
         return module
 
@@ -95,7 +95,7 @@ def _module_cuda(cell: Any, original: Any, _: Any, thread: int) -> Any:
 def _module_cpu(cell: Any, original: Any, _: Any, thread: int) -> Any:
     def cpu(module: nn.Module) -> nn.Module:
         if threading.get_ident() != thread:
-            return original(module)  # type: ignore[no-any-return]
+            return original(module)
         cell.module_to_host(module)
         return module
 

@@ -47,7 +47,7 @@ class Placement:
 
     def is_there(self, tensor: Tensor) -> bool:
         """Say whether a tensor is on the device."""
-        return tensor.device.type == self.device.type
+        return bool(tensor.device.type == self.device.type)
 
     def replicate(self, tensor: Tensor) -> Tensor:
         """Return a copy on the device, whole on each one of a mesh."""
