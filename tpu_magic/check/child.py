@@ -5,6 +5,7 @@ Started with `python -c` by `capture.py`; nothing of it runs in the notebook's o
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import builtins
 import contextlib
@@ -129,6 +130,7 @@ def main(folder: str) -> None:
     capture = module.Capture(task, seen, rounds, person, refusals)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         namespace = load(folder)
+        namespace.update(task.options.get("set", {}))
         with capture.running(namespace), refusals.refusing():
             run(task, namespace, seen, rounds, person, capture)
     seen.refused = refusals.listed
@@ -146,7 +148,7 @@ def load(folder: str) -> dict[str, Any]:
     """Return the namespace of the cell, which is the globals of the functions that travelled."""
     import cloudpickle
 
-    probe, values = cloudpickle.loads(Path(folder, "namespace.pkl").read_bytes())  # noqa: S301
+    probe, values = cloudpickle.loads(Path(folder, "namespace.pkl").read_bytes())
     namespace: dict[str, Any] = probe.__globals__
     namespace.update(values)
     namespace.setdefault("__name__", "__main__")
@@ -166,10 +168,8 @@ def run(
     """Run the cell, twice where its only step was a first one, and note how it ended."""
     loops.give(vars(builtins), rounds)
     loops.recode(_functions_of(namespace), task.sources)
-    code = compile(
-        loops.asking(task.cell, CELL), CELL, "exec",
-        flags=_TOP_LEVEL_AWAIT, dont_inherit=True,
-    )
+    tree = _Setting(task.options.get("set", {})).visit(loops.asking(task.cell, CELL))
+    code = compile(tree, CELL, "exec", flags=_TOP_LEVEL_AWAIT, dont_inherit=True)
     NoShell.refuse = seen.note
     try:
         _execute(code, namespace)
@@ -185,6 +185,25 @@ def run(
     except Exception as error:  # noqa: BLE001 - the person's error is part of the answer
         seen.error = f"{type(error).__name__}: {error}".strip()
         seen.error_place = person.of_traceback(error.__traceback__)
+
+
+class _Setting(ast.NodeTransformer):
+    """Gives names that the cell assigns a constant another value."""
+
+    def __init__(self, values: dict[str, int]) -> None:
+        self._values = values
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
+        """Replace the constant of `NAME = constant`."""
+        target = node.targets[0]
+        if (
+            isinstance(target, ast.Name)
+            and target.id in self._values
+            and isinstance(node.value, ast.Constant)
+        ):
+            new = ast.Constant(self._values[target.id])
+            node.value = ast.copy_location(new, node.value)
+        return node
 
 
 def _only_a_first_step(programs: list[Program]) -> bool:

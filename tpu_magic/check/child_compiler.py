@@ -27,10 +27,7 @@ _BYTECODE = b"ML\xefR"
 # Operations whose result can take the place of an operand of its shape: what updates a
 # parameter, a moment, a running mean or a cache in place is made of these.
 _IN_PLACE = frozenset(
-    """add subtract multiply divide maximum minimum negate abs sign sqrt rsqrt cbrt power exponential
-    exponential_minus_one log log_plus_one logistic tanh floor ceil round_nearest_even
-    round_nearest_afz select clamp and or xor not remainder convert dynamic_update_slice scatter
-    optimization_barrier custom_call""".split()
+    ["add", "subtract", "multiply", "divide", "maximum", "minimum", "negate", "abs", "sign", "sqrt", "rsqrt", "cbrt", "power", "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "tanh", "floor", "ceil", "round_nearest_even", "round_nearest_afz", "select", "clamp", "and", "or", "xor", "not", "remainder", "convert", "dynamic_update_slice", "scatter", "optimization_barrier", "custom_call"]
 )
 # A program that fits nowhere: the compiler's refusal tells how much there is.
 _TOO_LARGE = """

@@ -28,8 +28,7 @@ _MOST_PROGRAMS = 64
 # What a runtime says when a value is wanted that no program computed.
 _NO_VALUE = "HasValue()"
 _DYNAMIC = frozenset(
-    """aten::nonzero aten::masked_select aten::_unique2 aten::unique_dim aten::unique_consecutive
-    aten::nonzero_numpy aten::bincount aten::repeat_interleave.Tensor""".split()
+    ["aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive", "aten::nonzero_numpy", "aten::bincount", "aten::repeat_interleave.Tensor"]
 )
 
 
@@ -176,7 +175,7 @@ def _values_made_up(capture: Capture) -> Any:
 
     class ValuesMadeUp(TorchDispatchMode):
         def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None  # noqa: ARG002
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             kwargs = kwargs or {}
             if func is read_scalar and there(args[0]):

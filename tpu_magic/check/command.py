@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from IPython.display import display
 
 from tpu_magic import options
 from tpu_magic.cell import live
-from tpu_magic.check import assemble, capture, compiler, environment
+from tpu_magic.check import assemble, capture, compiler, environment, fit
 from tpu_magic.check.child import CAPTURES, Seen
 from tpu_magic.check.options import PARSER, CheckOptions
 from tpu_magic.check.places import CELL, Person
@@ -77,17 +79,131 @@ def check(
     place = environment.required()
     cell = capture.read_cell(shell, text)
     framework = framework_of(wanted.framework, text, shell)
-    reports = []
-    for devices in sorted({target.devices for target in targets}):
-        here = [target for target in targets if target.devices == devices]
-        progress(f"recording the cell for {devices} device{'s' if devices > 1 else ''}")
-        seen = capture.capture(
-            cell, framework, devices, {"precision": wanted.precision},
-            folder / f"capture-{devices}", wanted.time_limit,
-        )
-        reports += _verdicts(cell, seen, here, framework, wanted, place, folder, progress)
-    reports.sort(key=lambda report: [target.name for target in targets].index(report.target))
+    asked = Question(cell, framework, wanted, place, folder, progress)
+    if wanted.fit_batch is not None:
+        return _fit_batch(asked, targets, shell)
+    reports = asked.verdicts(targets)
     return reports[0] if len(targets) == 1 else CheckTable(reports)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A cell, and how it is to be checked."""
+
+    cell: capture.Cell
+    framework: str
+    wanted: CheckOptions
+    place: environment.CompilerPlace
+    folder: Path
+    progress: Progress
+
+    def verdicts(
+        self, targets: Sequence[Target], values: Mapping[str, int] | None = None
+    ) -> list[CheckReport]:
+        """Return a report for each target, with some names set to other values.
+
+        The cell is recorded once for each number of devices.
+        """
+        reports = []
+        for devices in sorted({target.devices for target in targets}):
+            here = [target for target in targets if target.devices == devices]
+            self.progress(f"recording the cell for {devices} device{'s' if devices > 1 else ''}")
+            seen = capture.capture(
+                self.cell,
+                self.framework,
+                devices,
+                {"precision": self.wanted.precision, "set": dict(values or {})},
+                Path(tempfile.mkdtemp(dir=self.folder)),
+                self.wanted.time_limit,
+            )
+            reports += self._compiled(seen, here)
+        order = [target.name for target in targets]
+        return sorted(reports, key=lambda report: order.index(report.target))
+
+    def _compiled(self, seen: Seen, targets: Sequence[Target]) -> list[CheckReport]:
+        """Compile what was recorded for targets with the same number of devices."""
+        level = "full" if self.wanted.estimate else "O1"
+        programs = assemble.worth_telling(seen.programs)
+        jobs = [
+            compiler.Job(
+                item.path,
+                target,
+                item.devices or target.devices,
+                level,
+                seen.infer_aliases,
+                seen.shardy,
+            )
+            for target in targets
+            for item in programs
+        ]
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        outcome = compiler.compile_all(
+            jobs, self.place, folder, self.wanted.time_limit, self.progress
+        )
+        person = Person({**capture.sources(self.cell.namespace), CELL: self.cell.code})
+        reports = []
+        for number, target in enumerate(targets):
+            start = number * len(programs)
+            answers = outcome.answers[start : start + len(programs)]
+            made = assemble.report(
+                target,
+                seen,
+                list(zip(programs, answers, strict=True)),
+                person,
+                precision=self.wanted.precision,
+                level=level,
+                framework=self.framework,
+                compiler=self.place.label(),
+                compiler_peak=outcome.peak_bytes,
+            )
+            made.advice.extend(assemble.wide_advice(answers, person))
+            reports.append(made)
+        return reports
+
+
+def _fit_batch(asked: Question, targets: Sequence[Target], shell: Any) -> CheckReport:
+    """Return the report of the largest batch that fits, or of the person's own if none does.
+
+    Raises
+    ------
+    UsageError
+        For several targets, a name that holds no batch size, or one that changes nothing.
+    """
+    name = str(asked.wanted.fit_batch)
+    if len(targets) != 1:
+        raise UsageError("%%tpu_check: --fit-batch takes one --target")
+    start = _batch_size(name, asked.cell.code, shell)
+    reports: dict[int, CheckReport] = {}
+
+    def probe(value: int) -> fit.Size:
+        asked.progress(f"{name} = {value}")
+        (reports[value],) = asked.verdicts(targets, {name: value})
+        report = reports[value]
+        if report.fits is None:
+            raise UsageError(f"%%tpu_check: no verdict at {name} = {value}: {report.headline()}")
+        return fit.Size(report.fits, report.hbm_needed_bytes)
+
+    found = fit.largest(probe, start, targets[0].generation.hbm_bytes_per_device)
+    if not found.matters:
+        raise UsageError(
+            f"%%tpu_check: {name} changes nothing in the cell; make what uses it "
+            "(the DataLoader, the batch) inside the cell"
+        )
+    shown = reports[found.best if found.best is not None else start]
+    tried = {str(value): size.fits for value, size in found.tried.items()}
+    return replace(shown, fit_name=name, fit_batch=found.best, fit_tried=tried)
+
+
+def _batch_size(name: str, code: str, shell: Any) -> int:
+    """Return the batch size that a name has: as the cell assigns it, else in the notebook."""
+    value = shell.user_ns.get(name)
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            value = node.value.value if name in names else value
+    if type(value) is not int or value < 1:
+        raise UsageError(f"%%tpu_check: --fit-batch {name}: {name} holds no batch size (an integer)")
+    return value
 
 
 def framework_of(asked: str, text: str, shell: Any) -> str:
@@ -104,40 +220,6 @@ def framework_of(asked: str, text: str, shell: Any) -> str:
     if found not in CAPTURES:
         raise UsageError(_NOT_YET.format(name=found, there=", ".join(CAPTURES)))
     return found
-
-
-def _verdicts(
-    cell: capture.Cell,
-    seen: Seen,
-    targets: Sequence[Target],
-    framework: str,
-    wanted: CheckOptions,
-    place: environment.CompilerPlace,
-    folder: Path,
-    progress: Progress,
-) -> list[CheckReport]:
-    """Compile what was recorded for targets with the same number of devices."""
-    level = "full" if wanted.estimate else "O1"
-    programs = assemble.worth_telling(seen.programs)
-    jobs = [
-        compiler.Job(item.path, target, item.devices or target.devices, level, seen.infer_aliases, seen.shardy)
-        for target in targets
-        for item in programs
-    ]
-    outcome = compiler.compile_all(jobs, place, folder, wanted.time_limit, progress)
-    person = Person({**capture.sources(cell.namespace), CELL: cell.code})
-    reports = []
-    for number, target in enumerate(targets):
-        start = number * len(programs)
-        answers = outcome.answers[start : start + len(programs)]
-        made = assemble.report(
-            target, seen, list(zip(programs, answers, strict=True)), person,
-            precision=wanted.precision, level=level, framework=framework,
-            compiler=place.label(), compiler_peak=outcome.peak_bytes,
-        )
-        made.advice.extend(assemble.wide_advice(answers, person))
-        reports.append(made)
-    return reports
 
 
 @contextmanager

@@ -28,10 +28,7 @@ COLLECTIVES = (
     "collective-broadcast",
 )  # fmt: skip
 _ARITHMETIC = frozenset(
-    """add subtract multiply divide maximum minimum negate abs sign sqrt rsqrt cbrt power
-    exponential exponential-minus-one log log-plus-one logistic tanh cosine sine tan atan2 erf
-    remainder select clamp compare and or xor not floor ceil round-nearest-even
-    round-nearest-afz""".split()
+    ["add", "subtract", "multiply", "divide", "maximum", "minimum", "negate", "abs", "sign", "sqrt", "rsqrt", "cbrt", "power", "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "tanh", "cosine", "sine", "tan", "atan2", "erf", "remainder", "select", "clamp", "compare", "and", "or", "xor", "not", "floor", "ceil", "round-nearest-even", "round-nearest-afz"]
 )
 # Custom calls of the compiler's own that compute nothing a person would count.
 _FREE_CALLS = re.compile(
@@ -40,8 +37,7 @@ _FREE_CALLS = re.compile(
     r"xla\.sdy|annotate"
 )
 _NO_BUFFER = frozenset(
-    """get-tuple-element tuple bitcast while conditional call constant after-all copy-done
-    opt-barrier partition-id replica-id""".split()
+    ["get-tuple-element", "tuple", "bitcast", "while", "conditional", "call", "constant", "after-all", "copy-done", "opt-barrier", "partition-id", "replica-id"]
 )
 
 
