@@ -20,7 +20,7 @@ def in_a_child(action):
         signal.alarm(SECONDS)
         try:
             outcome = action()
-        except BaseException as error:
+        except Exception as error:
             outcome = error
         with os.fdopen(writing, "wb") as pipe:
             pickle.dump(outcome, pipe)

@@ -43,7 +43,7 @@ def run_both(shell, earlier, cell, options=""):
 
 def same(got, expected, tolerance=TOLERANCE, where="result"):
     """Fail unless two values are the same, whatever device their tensors are on."""
-    import numpy
+    import numpy as np
     import torch
 
     if isinstance(expected, torch.nn.Module):
@@ -61,8 +61,8 @@ def same(got, expected, tolerance=TOLERANCE, where="result"):
             atol=tolerance,
             msg=lambda text: f"{where}: {text}",
         )
-    elif isinstance(expected, (float, numpy.ndarray, numpy.generic)):
-        numpy.testing.assert_allclose(got, expected, tolerance, tolerance, err_msg=where)
+    elif isinstance(expected, (float, np.ndarray, np.generic)):
+        np.testing.assert_allclose(got, expected, tolerance, tolerance, err_msg=where)
     elif isinstance(expected, dict):
         assert list(got) == list(expected), where
         for key in expected:

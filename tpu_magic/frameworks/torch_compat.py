@@ -32,7 +32,7 @@ def _batch_norm(original: Function) -> Function:
     """
 
     @functools.wraps(original)
-    def batch_norm(
+    def batch_norm(  # noqa: PLR0917 - torch's own signature
         input: Tensor,  # noqa: A002 - torch's name for it
         running_mean: Tensor | None,
         running_var: Tensor | None,

@@ -57,7 +57,8 @@ def on_device(namespace: Namespace, most: int = 6) -> list[str]:
         if name.startswith("_"):
             continue
         tensors: list[Any] = (
-            list(value.parameters()) if isinstance(value, torch.nn.Module)
+            list(value.parameters())
+            if isinstance(value, torch.nn.Module)
             else list(torch_move.tensors_in(value))
         )
         there = [item for item in tensors if item.device.type == "xla"]

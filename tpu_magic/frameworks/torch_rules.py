@@ -32,7 +32,8 @@ _NAMES: dict[Kind, str] = {
         element_size untyped_storage storage data_ptr has_names __hash__ is_floating_point
         is_complex is_contiguous is_pinned is_shared is_signed is_inference is_conj
         is_neg is_same_size is_coalesced get_device result_type can_cast promote_types
-        __repr__ __format__ __deepcopy__ __copy__ __reduce_ex__ __reduce__ __setstate__ __dir__ __contains__
+        __repr__ __format__ __deepcopy__ __copy__ __reduce_ex__ __reduce__ __setstate__ __dir__
+        __contains__
         retain_grad register_hook register_post_accumulate_grad_hook remove_hook
         requires_grad_ share_memory_ pin_memory names rename is_tensor is_storage type_as_string
         get_default_dtype set_default_dtype __cuda_array_interface__ __dlpack__ __dlpack_device__
@@ -87,6 +88,6 @@ def kind_of(function: Callable[..., Any]) -> Kind:
     if name.startswith(_HEAVY_PREFIXES):
         return Kind.HEAVY
     in_place = name.endswith("_") and not name.endswith("__")
-    if in_place or name.startswith("__i") and name not in ("__invert__", "__index__", "__int__"):
+    if in_place or (name.startswith("__i") and name not in ("__invert__", "__index__", "__int__")):
         return Kind.INPLACE
     return Kind.COMPUTE

@@ -194,7 +194,7 @@ class TorchXla:
         context: AbstractContextManager[None] = torch.autograd.set_multithreading_enabled(False)
         return context
 
-    def materialize(self, outputs: Any) -> None:  # noqa: ARG002 - one program holds all that lives
+    def materialize(self, outputs: Any) -> None:  # one program holds all that lives
         """Hand everything that is pending and alive to the device as one program."""
         import torch_xla
 
@@ -382,10 +382,10 @@ def _environment(wanted: dict[str, str]) -> Iterator[None]:
 
 
 def _mesh(count: int) -> Any:
-    import numpy
+    import numpy as np
     from torch_xla.distributed import spmd
 
-    return spmd.Mesh(numpy.arange(count), (count,), ("data",))
+    return spmd.Mesh(np.arange(count), (count,), ("data",))
 
 
 def _no_tpu(facts: detect.HostFacts) -> str:
