@@ -38,10 +38,12 @@ const TARGETS = [
   'v6e-1',
   'v6e-4',
   'v6e-8',
-  'v5p-1',
-  'v4-1',
+  'v5p-8',
+  'v4-8',
   'v3-8',
-  'v2-8'
+  'v2-8',
+  '7x-2',
+  '7x-8'
 ];
 
 /** The parts of a shared cell that an edit needs; `undoManager` is not in the interface. */

@@ -78,8 +78,13 @@ export function liveText(cell: IRunningCell, t: ITranslate): string {
     return t.__('compiling · %1', elapsed);
   }
   if (cell.phase === 'starting') {
-    const ours = cell.magic.endsWith('tpu_run') || cell.magic.endsWith(' on');
-    return ours ? t.__('starting · %1', elapsed) : `${cell.magic} · ${elapsed}`;
+    if (cell.magic === '%%tpu_run') {
+      return t.__('starting · %1', elapsed);
+    }
+    // Under `%tpu_run on` a cell need not have to do with the device at all.
+    return cell.magic.startsWith('%tpu_run')
+      ? t.__('running · %1', elapsed)
+      : `${cell.magic} · ${elapsed}`;
   }
   const parts = [];
   if (cell.steps > 0) {

@@ -64,7 +64,7 @@ describe('a running cell', () => {
   it.each([
     [{ phase: 'starting' }, 'starting · 12 s'],
     [{ phase: 'starting', magic: '%%tpu_timeit' }, '%%tpu_timeit · 12 s'],
-    [{ phase: 'starting', magic: '%tpu_run on' }, 'starting · 12 s'],
+    [{ phase: 'starting', magic: '%tpu_run on' }, 'running · 12 s'],
     [{ phase: 'compiling', steps: 3 }, 'compiling · 12 s'],
     [{ phase: 'running' }, 'running · 12 s'],
     [{ steps: 120, steps_per_s: 35.04 }, 'step 120 · 35.0 it/s'],

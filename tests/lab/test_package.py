@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -14,6 +15,7 @@ import pytest
 
 import tpu_magic
 from tests.support.kernels import ROOT
+from tpu_magic.check.targets import TARGETS
 
 SOURCE, BUILT = ROOT / "labextension", ROOT / "tpu_magic" / "labextension"
 SHARED = "data/share/jupyter/labextensions/tpu-magic-lab/"
@@ -57,6 +59,11 @@ def test_older_labs_are_not_refused():
     used = {name for name in package["dependencies"] if name.startswith("@jupyterlab/")}
     assert used - set(shared) <= {"@jupyterlab/rendermime-interfaces"}  # types only
     assert all(not entry["bundled"] and entry["singleton"] for entry in shared.values())
+
+
+def test_the_command_offers_the_targets_that_there_are():
+    offered = re.search(r"const TARGETS = \[([^\]]*)\]", (SOURCE / "src/commands.ts").read_text())
+    assert set(re.findall(r"'([^']+)'", offered.group(1))) == set(TARGETS)
 
 
 @built
