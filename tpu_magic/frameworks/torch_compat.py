@@ -122,7 +122,8 @@ def _script(original: Function) -> Function:
         ours = {name: getattr(owner, name) for owner, name, _ in TABLE if owner is functional}
         try:
             for name, function in ours.items():
-                setattr(functional, name, function.__wrapped__)
+                # The compiler calls `script` again for what it meets: then there is none.
+                setattr(functional, name, getattr(function, "__wrapped__", function))
             return original(*args, **kwargs)
         finally:
             for name, function in ours.items():
