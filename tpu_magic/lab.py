@@ -188,9 +188,8 @@ class Lab:
 
     def _follow(self, watched: _Watched) -> None:
         """Publish while the cell runs. Runs on a thread; ends with the cell."""
-        while not watched.over.wait(self._every_s) and os.getpid() == self._process:
-            with suppress(Exception):  # a packet less; the cell must not notice
-                self._tell(watched)
+        while not watched.over.wait(self._every_s):
+            self._tell(watched)
 
     def _stop(self) -> None:
         watched, self._watched = self._watched, None
@@ -199,10 +198,13 @@ class Lab:
                 watched.over.set()
 
     def _tell(self, following: _Watched | None = None) -> None:
-        """Publish the whole state; from the thread of a cell, unless that cell has ended."""
+        """Publish the whole state; from the thread of a cell, unless that cell has ended.
+
+        What cannot be asked costs a packet: neither a cell nor loading must notice.
+        """
         if os.getpid() != self._process:
             return  # a forked child's packets would be its parent's
-        with self._lock:
+        with suppress(Exception), self._lock:
             if following is not None and following.over.is_set():
                 return
             if following is None:
