@@ -22,7 +22,8 @@ def test_a_scripted_module_runs_several_times_and_backward(torch_shell):
     torch_shell.run("import torch, warnings\nwarnings.simplefilter('ignore')")
     torch_shell.run(
         "%%tpu_run -q\n"
-        "m = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)))\n"
+        "parts = torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)\n"
+        "m = torch.jit.script(torch.nn.Sequential(*parts))\n"
         "x = torch.randn(3, 2, device='xla')\n"
         "values = [float(m(x).sum()) for _ in range(4)]\n"
         "m(x).pow(2).sum().backward()\nhas_grad = m[0].weight.grad is not None"
