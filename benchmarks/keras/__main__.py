@@ -22,7 +22,7 @@ from benchmarks.table import show  # noqa: E402
 from tpu_magic.frameworks import adapter  # noqa: E402
 
 DEVICES = 4
-ROUNDS = 15
+ROUNDS = 9
 SHELL = InteractiveShell.instance()
 SHELL.run_line_magic("load_ext", "tpu_magic")
 SHELL.run_line_magic("config", "TpuMagics.live = False")

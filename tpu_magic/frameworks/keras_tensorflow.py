@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from tpu_magic.frameworks import tensorflow as tensorflow_adapter
 from tpu_magic.frameworks.keras_cell import KerasCell, replaced, variables_of
+from tpu_magic.interrupts import Held
 
 if TYPE_CHECKING:
     from tpu_magic.frameworks.base import Namespace
@@ -98,7 +99,7 @@ class OnTensorFlow:
         outside = [each for each in variables_of(item) if _is_outside(each, strategy)]
         _refuse_raw_variables(item, strategy)
         _refuse_other_strategy(item, outside, strategy)
-        with strategy.scope():
+        with Held(), strategy.scope():
             for variable in outside:
                 value = variable.value.read_value()
                 # What the variable does when it is made: here with the value it has.
