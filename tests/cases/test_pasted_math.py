@@ -72,7 +72,7 @@ CELLS = {
         """
         y = A @ B
         out = [y + A, A + y, y == A, y > 0, torch.where(y > 0, y, B), torch.cat([y, A]),
-               torch.stack([A, y]), y.gather(1, A.argsort(1)), torch.maximum(A, y), y.pow(A.abs()),
+               torch.stack([A, y]), y.gather(1, A.argsort(1)), torch.maximum(A, y), y.abs().pow(A.abs()),
                y.sum(), y.mean(0), y.max(1).values, y.topk(3).indices, y.sort().values, y.std(),
                y[A[:, 0] > 0], A[y[:, 0] > 0], y[:, 3], y[2:5, ::2], y[..., None].shape,
                y.masked_fill(A > 0, 0.0), y.clamp(-1, 1), y.round(), y.T, y.reshape(-1)[:5],
@@ -131,7 +131,8 @@ def test_the_values_are_those_of_the_host(torch_shell, kind):
     both = run_both(torch_shell, EARLIER, textwrap.dedent(cell))
     both.check_same(*names, tolerance=1e-3)
     assert both.report.reached_device
-    assert both.report.fallbacks == {} or kind in ("solvers", "everyday expressions")
+    # torch_xla has no kernels for these: they run on the host, and the report says so.
+    assert both.report.fallbacks == {} or kind in ("transforms", "solvers", "everyday expressions")
 
 
 @pytest.mark.parametrize("name", ["A", "B", "img", "points"])

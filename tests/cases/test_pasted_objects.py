@@ -290,10 +290,10 @@ CELLS = {
             warnings.simplefilter("ignore")
             d = nn.utils.weight_norm(nn.Linear(12, 2))
         net = nn.Sequential(a, nn.Tanh(), b, nn.Tanh(), c, nn.Tanh(), d)
-        opt = torch.optim.Adam(net.parameters(), lr=0.01)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
         """,
         TEN_STEPS,
-        6,
+        8,
     ),
     "average of weights": (
         """

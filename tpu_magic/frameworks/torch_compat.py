@@ -96,8 +96,7 @@ def _absolute(original: Function) -> Function:
     def absolute(input: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
         __tracebackhide__ = True
         if not args and not kwargs and input.is_complex() and input.device.type == "xla":
-            parts = torch.view_as_real(input)
-            return torch.hypot(parts[..., 0], parts[..., 1])
+            return torch.view_as_real(input).square().sum(-1).sqrt()
         return original(input, *args, **kwargs)
 
     return absolute
