@@ -44,8 +44,12 @@ def record(shell, tmp_path):
 
     def run(cell, framework="torch", devices=1, precision="default"):
         return capture.capture(
-            capture.read_cell(shell, cell), framework, devices, {"precision": precision},
-            tmp_path / "record", 240,
+            capture.read_cell(shell, cell),
+            framework,
+            devices,
+            {"precision": precision},
+            folder=tmp_path / "record",
+            limit_s=240,
         )
 
     return run

@@ -20,7 +20,9 @@ def run(program, limit_s=30.0, messages=None):
 
 def test_messages_arrive_and_other_output_is_kept_apart():
     messages = []
-    ended = run(f"print('noise', flush=True)\n{say(event='a', n=1)}\n{say(event='b')}", 30, messages)
+    ended = run(
+        f"print('noise', flush=True)\n{say(event='a', n=1)}\n{say(event='b')}", 30, messages
+    )
     assert messages == [{"event": "a", "n": 1}, {"event": "b"}]
     assert ended.ok
     assert ended.said == ("noise",)
@@ -28,7 +30,11 @@ def test_messages_arrive_and_other_output_is_kept_apart():
 
 def test_a_message_after_unfinished_native_output_is_read():
     messages = []
-    run(f"import sys; sys.stderr.write('I0000 native'); sys.stderr.flush()\n{say(event='a')}", 30, messages)
+    run(
+        f"import sys; sys.stderr.write('I0000 native'); sys.stderr.flush()\n{say(event='a')}",
+        30,
+        messages,
+    )
     assert messages == [{"event": "a"}]
 
 

@@ -93,7 +93,9 @@ def test_a_loop_whose_rounds_are_not_known_makes_the_count_unknown(options):
 
 
 def test_a_custom_call_makes_the_count_unknown():
-    line = '  %call = f32[8]{0} custom-call(%h), custom_call_target="tpu_custom_call"\n  ROOT %result'
+    line = (
+        '  %call = f32[8]{0} custom-call(%h), custom_call_target="tpu_custom_call"\n  ROOT %result'
+    )
     module = hlo.parse(LOOP.replace("  ROOT %result", line).replace("STEP", "1"))
     assert estimate.work(module).flops is None
     assert "tpu_custom_call" in estimate.work(module).uncounted
@@ -120,7 +122,9 @@ def test_products_with_padding_do_not_count():
     # 3 x 3 over 56 x 56 with a border of one: 3 * 56 - 2 products along each axis.
     found = convolution(
         "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01",
-        "bf16[32,64,56,56]", "bf16[128,64,3,3]", "bf16[32,128,56,56]",
+        "bf16[32,64,56,56]",
+        "bf16[128,64,3,3]",
+        "bf16[32,128,56,56]",
     )
     assert found == 2 * 32 * 128 * 64 * (3 * 56 - 2) ** 2
 
@@ -132,7 +136,9 @@ def test_a_strided_convolution():
     exact = sum(0 <= 2 * o + k - 3 < 224 for o in range(112) for k in range(7))
     found = convolution(
         "window={size=7x7 stride=2x2 pad=3_3x3_3}, dim_labels=bf01_oi01->bf01",
-        "f32[8,3,224,224]", "f32[64,3,7,7]", "f32[8,64,112,112]",
+        "f32[8,3,224,224]",
+        "f32[64,3,7,7]",
+        "f32[8,64,112,112]",
     )
     assert found == 2 * 8 * 64 * 3 * exact**2
     assert abs(along - exact) <= 2
@@ -141,7 +147,9 @@ def test_a_strided_convolution():
 def test_a_depthwise_convolution_counts_the_features_of_a_group():
     found = convolution(
         "window={size=3x3}, dim_labels=bf01_oi01->bf01, feature_group_count=32",
-        "f32[4,32,10,10]", "f32[32,1,3,3]", "f32[4,32,8,8]",
+        "f32[4,32,10,10]",
+        "f32[32,1,3,3]",
+        "f32[4,32,8,8]",
     )
     assert found == 2 * 4 * 32 * 64 * 9
 
@@ -194,4 +202,7 @@ ENTRY %main (x: f32[256]) -> f32[256] {
   ROOT %b = f32[256]{0} all-reduce(%d), replica_groups={{0,1}}, to_apply=%add
 }
 """
-    assert estimate.collectives(hlo.parse(text)) == [("all-reduce", 2, 1024), ("all-gather", 1, 1024)]
+    assert estimate.collectives(hlo.parse(text)) == [
+        ("all-reduce", 2, 1024),
+        ("all-gather", 1, 1024),
+    ]

@@ -8,7 +8,7 @@ from tpu_magic.check import loops
 def run(source, rounds, **names):
     names["__builtins__"] = {**vars(__import__("builtins"))}
     loops.give(names["__builtins__"], rounds)
-    exec(compile(loops.asking(source, "<cell>"), "<cell>", "exec"), names)  # noqa: S102
+    exec(compile(loops.asking(source, "<cell>"), "<cell>", "exec"), names)
     return names
 
 
@@ -79,11 +79,15 @@ def test_line_numbers_stay():
 def test_functions_of_known_source_are_given_the_question():
     source = "def f(step):\n    for i in range(9):\n        step('a')\n"
     made = {}
-    exec(compile(source, "<other>", "exec"), made)  # noqa: S102
+    exec(compile(source, "<other>", "exec"), made)
     closure = types.FunctionType((lambda: made).__code__, {}, closure=(types.CellType(1),))
     rounds = loops.Rounds()
-    loops.give(made["__builtins__"] if isinstance(made["__builtins__"], dict)
-               else vars(made["__builtins__"]), rounds)
+    loops.give(
+        made["__builtins__"]
+        if isinstance(made["__builtins__"], dict)
+        else vars(made["__builtins__"]),
+        rounds,
+    )
     loops.recode([made["f"], closure], {"<other>": source})
     step, order = programs(rounds)
     made["f"](step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from tpu_magic.check import estimate, hlo
@@ -17,10 +17,13 @@ from tpu_magic.report.advice import Advice
 
 _MOST_BUFFERS = 20
 _MUCH_PADDING = 0.1
-_OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|[Rr]an out of memory|exceeds available|Exceeded hbm")
+_OUT_OF_MEMORY = re.compile(
+    r"RESOURCE_EXHAUSTED|[Rr]an out of memory|exceeds available|Exceeded hbm"
+)
 _BACKWARD = re.compile(r"\.backward\(|autograd\.grad\(|\.grad\(")
-# what an XLA name of a source line looks like in a refusal
-_REFUSED_AT = re.compile(r'source_file="([^"]+)" source_line=(\d+)')
+# How a refusal tells where: a line of its own below "Suspected Python Code Location".
+_REFUSED_AT = re.compile(r"^\s+(\S.*):(\d+)\s*$", re.MULTILINE)
+_LOCATION = re.compile(r'"([^"]+)":(\d+)')
 _HOST = re.compile(r"has no TPU kernel|size is only known")
 
 
@@ -50,8 +53,11 @@ def program_report(
     generation = target.generation
     moved = (answer.arguments_bytes or 0) + (answer.outputs_bytes or 0)
     floor_s, bound_by = estimate.floor(
-        work.matrix_flops, moved, generation.bf16_flops_per_device,
-        generation.bandwidth_per_device, precision,
+        work.matrix_flops,
+        moved,
+        generation.bf16_flops_per_device,
+        generation.bandwidth_per_device,
+        precision,
     )
     costs = estimate.cycles(module) if timed else None
     clock = generation.clock_hz
@@ -95,7 +101,7 @@ def limit_bytes(answer: Answer, target: Target) -> int:
 
 
 def worth_telling(programs: Sequence[Program]) -> list[Program]:
-    """Return the programs without first steps: at one line, the first ran once and others follow."""
+    """Return the programs without first steps: of a line, one that ran once before others."""
     kept = []
     at: dict[Place | None, list[Program]] = {}
     for program in programs:
@@ -129,7 +135,13 @@ def report(
     ]
     made = _merged(made)
     # What does not compile, then what is largest, is what the person must know of first.
-    made.sort(key=lambda item: (item.compiles is True, -(item.hbm_needed_bytes or 0), -(item.flops or 0)))
+    made.sort(
+        key=lambda item: (
+            item.compiles is True,
+            -(item.hbm_needed_bytes or 0),
+            -(item.flops or 0),
+        )
+    )
     answers = [answer for _, answer in programs if not answer.empty]
     limit = max((limit_bytes(answer, target) for answer in answers), default=None)
     common = {
@@ -157,7 +169,8 @@ def report(
     cell_line = seen.error_place.line if seen.error_place else None
     if not made:
         error = seen.error or "nothing in the cell reached the device"
-        return CheckReport(**common, error=error, line=cell_line, advice=advice(seen, None, target, precision))
+        told = advice(seen, None, target, precision)
+        return CheckReport(**common, error=error, line=cell_line, advice=told)
     first = made[0]
     failed = first.compiles is not True
     return CheckReport(
@@ -185,7 +198,8 @@ def _unsplit(programs: Sequence[Program], target: Target) -> list[str]:
     """Say which programs use fewer devices than the target has."""
     few = [item for item in programs if item.devices and item.devices < target.devices]
     return [
-        f"{item.place or 'a program'} uses {item.devices} of {target.devices} devices: nothing in it is split"
+        f"{item.place or 'a program'} uses {item.devices} of {target.devices} devices: "
+        "nothing in it is split over them"
         for item in few
     ]
 
@@ -201,23 +215,11 @@ def _merged(programs: Sequence[ProgramReport]) -> list[ProgramReport]:
     return list(found.values())
 
 
-def advice(
-    seen: Seen, first: ProgramReport | None, target: Target, precision: str
-) -> list[Advice]:
+def advice(seen: Seen, first: ProgramReport | None, target: Target, precision: str) -> list[Advice]:
     """Return what would help."""
     found = []
     if first is not None and first.fits is False:
-        if precision != "bf16":
-            found.append(Advice("bf16", "--precision bf16 about halves what is kept for the backward pass"))
-        found.append(Advice("batch", "a smaller batch needs less: --fit-batch NAME finds the largest"))
-        if first.trains:
-            found.append(
-                Advice("remat", "torch.utils.checkpoint computes activations again instead of keeping them")
-                if seen.infer_aliases
-                else Advice("remat", "jax.checkpoint computes activations again instead of keeping them")
-            )
-        if larger := _larger(target):
-            found.append(Advice("chips", f"more chips split the batch: --target {larger.name}"))
+        found += _to_fit(seen, first, target, precision)
     for text in seen.reads:
         if not text.startswith("print"):
             found.append(Advice("host-read", f"{text}: the device waits for the host there"))
@@ -228,12 +230,27 @@ def advice(
         if first.padding_bytes > _MUCH_PADDING * ends:
             share = first.padding_bytes / ends
             found.append(
-                Advice("padding", f"{share:.0%} of arguments and outputs is padding: last dimensions "
-                       "that are multiples of 128 (and 8 before them) waste none")
+                Advice(
+                    "padding",
+                    f"{share:.0%} of arguments and outputs is padding: last dimensions that are "
+                    "multiples of 128 (and 8 before them) waste none",
+                )
             )
     if first is not None and first.error and first.compiles:
         found.append(Advice("uncounted", f"operations are unknown: {first.error}"))
     return found
+
+
+def _to_fit(seen: Seen, program: ProgramReport, target: Target, precision: str) -> Iterator[Advice]:
+    """Yield what makes a program smaller."""
+    if precision != "bf16":
+        yield Advice("bf16", "--precision bf16 about halves what is kept for the backward pass")
+    yield Advice("batch", "a smaller batch needs less: --fit-batch NAME finds the largest")
+    if program.trains:
+        how = "torch.utils.checkpoint" if seen.infer_aliases else "jax.checkpoint"
+        yield Advice("remat", f"{how} computes activations again instead of keeping them")
+    if larger := _larger(target):
+        yield Advice("chips", f"more chips split the batch: --target {larger.name}")
 
 
 def wide_advice(answers: Sequence[Answer], person: Person) -> list[Advice]:
@@ -244,22 +261,25 @@ def wide_advice(answers: Sequence[Answer], person: Person) -> list[Advice]:
             place = place_of_location(item["place"], person)
             where = f" ({place})" if place else ""
             kind = "complex128" if "complex" in item["type"] else "float64"
-            found.setdefault(kind, Advice(
-                "float64",
-                f"{kind}{where}: a TPU has none; the compiler emulates it slowly or refuses",
-                place.line if place else None,
-            ))
+            found.setdefault(
+                kind,
+                Advice(
+                    "float64",
+                    f"{kind}{where}: a TPU has none; the compiler emulates it slowly or refuses",
+                    place.line if place else None,
+                ),
+            )
     return list(found.values())
 
 
 def place_of_location(text: str, person: Person) -> Place | None:
     """Return the person's line in a printed MLIR location."""
-    return person.innermost((file, int(line)) for file, line in re.findall(r'"([^"]+)":(\d+)', text))
+    return person.innermost((file, int(line)) for file, line in _LOCATION.findall(text))
 
 
 def _place_of_refusal(error: str, person: Person) -> Place | None:
     frames = [(file, int(line)) for file, line in _REFUSED_AT.findall(error)]
-    return person.innermost(frames) or place_of_location(error, person)
+    return person.innermost(frames)
 
 
 def _larger(target: Target) -> Target | None:

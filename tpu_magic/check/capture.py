@@ -35,7 +35,9 @@ _CURES: tuple[tuple[tuple[type, ...], str], ...] = (
     ((type(threading.Lock()), type(threading.RLock()), threading.Thread),
      "a lock or thread cannot be copied; make it inside the cell"),
 )  # fmt: skip
-_BOOT = "import sys; sys.path[:] = {path!r}; from tpu_magic.check.child import main; main({folder!r})"
+_BOOT = (
+    "import sys; sys.path[:] = {path!r}; from tpu_magic.check.child import main; main({folder!r})"
+)
 # The child traces on XLA's CPU device; lines go with the operations.
 _ENVIRON = {
     "PJRT_DEVICE": "CPU",
@@ -79,7 +81,9 @@ def read_cell(shell: Any, text: str) -> Cell:
     UsageError
         When it is empty.
     """
-    code = shell.transform_cell(text)
+    # Lines count as the person's editor counts them: from the magic's own line on.
+    above = 1 + len(text) - len(text.lstrip("\n"))
+    code = "\n" * above + shell.transform_cell(text)
     tree = ast.parse(code)
     if not tree.body:
         raise UsageError("%%tpu_check has no code below it; write the code on the lines after it")
@@ -193,7 +197,13 @@ def _files(namespace: Mapping[str, Any]) -> Iterator[str]:
 
 
 def capture(
-    cell: Cell, framework: str, devices: int, options: dict[str, Any], folder: Path, limit_s: float
+    cell: Cell,
+    framework: str,
+    devices: int,
+    options: dict[str, Any],
+    *,
+    folder: Path,
+    limit_s: float,
 ) -> Seen:
     """Record a cell's programs in a fresh child; nothing of the notebook is touched.
 

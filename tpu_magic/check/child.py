@@ -130,9 +130,10 @@ def main(folder: str) -> None:
     capture = module.Capture(task, seen, rounds, person, refusals)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         namespace = load(folder)
+        loops.give(vars(builtins), rounds)
         namespace.update(task.options.get("set", {}))
         with capture.running(namespace), refusals.refusing():
-            run(task, namespace, seen, rounds, person, capture)
+            run(task, namespace, seen, person, capture)
     seen.refused = refusals.listed
     seen.cut = [str(place) for frame in rounds.cut if (place := person.place(*frame))]
     seen.capture_s = time.perf_counter() - started
@@ -153,7 +154,8 @@ def load(folder: str) -> dict[str, Any]:
     namespace.update(values)
     namespace.setdefault("__name__", "__main__")
     namespace["__builtins__"] = builtins
-    namespace["get_ipython"] = lambda shell=NoShell(): shell
+    shell = NoShell()
+    namespace["get_ipython"] = lambda: shell
     return namespace
 
 
@@ -161,12 +163,10 @@ def run(
     task: Task,
     namespace: dict[str, Any],
     seen: Seen,
-    rounds: loops.Rounds,
     person: Person,
     capture: Capture,
 ) -> None:
     """Run the cell, twice where its only step was a first one, and note how it ended."""
-    loops.give(vars(builtins), rounds)
     loops.recode(_functions_of(namespace), task.sources)
     tree = _Setting(task.options.get("set", {})).visit(loops.asking(task.cell, CELL))
     code = compile(tree, CELL, "exec", flags=_TOP_LEVEL_AWAIT, dont_inherit=True)
@@ -234,7 +234,8 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 def _functions_of(namespace: dict[str, Any]) -> list[types.FunctionType]:
     return [
-        item for item in gc.get_objects()
+        item
+        for item in gc.get_objects()
         if isinstance(item, types.FunctionType) and item.__globals__ is namespace
     ]
 
@@ -242,9 +243,9 @@ def _functions_of(namespace: dict[str, Any]) -> list[types.FunctionType]:
 class NoShell:
     """Stands for `get_ipython()`: magics around code run the code, the others are told of."""
 
-    refuse: Any = staticmethod(lambda text: None)
+    refuse: Any = print
     _RUN_THE_BODY = frozenset({"time", "timeit", "capture", "tpu_run", "prun"})
-    _HARMLESS = frozenset({"matplotlib", "config", "load_ext", "autoreload", "tpu_run", "tpu_setup"})
+    _HARMLESS = frozenset({"matplotlib", "config", "load_ext", "autoreload", "tpu_setup"})
 
     def run_cell_magic(self, name: str, line: str, cell: str) -> None:
         """Run the body of a magic that only runs it."""

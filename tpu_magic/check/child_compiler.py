@@ -26,9 +26,13 @@ LEVELS = {"O0": 9, "O1": 19, "full": 0}
 _BYTECODE = b"ML\xefR"
 # Operations whose result can take the place of an operand of its shape: what updates a
 # parameter, a moment, a running mean or a cache in place is made of these.
-_IN_PLACE = frozenset(
-    ["add", "subtract", "multiply", "divide", "maximum", "minimum", "negate", "abs", "sign", "sqrt", "rsqrt", "cbrt", "power", "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "tanh", "floor", "ceil", "round_nearest_even", "round_nearest_afz", "select", "clamp", "and", "or", "xor", "not", "remainder", "convert", "dynamic_update_slice", "scatter", "optimization_barrier", "custom_call"]
-)
+_IN_PLACE = frozenset({
+    "add", "subtract", "multiply", "divide", "maximum", "minimum", "negate", "abs", "sign",
+    "sqrt", "rsqrt", "cbrt", "power", "exponential", "exponential_minus_one", "log",
+    "log_plus_one", "logistic", "tanh", "floor", "ceil", "round_nearest_even",
+    "round_nearest_afz", "select", "clamp", "and", "or", "xor", "not", "remainder", "convert",
+    "dynamic_update_slice", "scatter", "optimization_barrier", "custom_call",
+})  # fmt: skip
 # A program that fits nowhere: the compiler's refusal tells how much there is.
 _TOO_LARGE = """
 module @probe {
@@ -104,14 +108,14 @@ class Compiler:
 
     def compile(self, module: Any, devices: int, level: str, *, shardy: bool) -> Any:
         """Compile a module for `devices` devices."""
-        import numpy
+        import numpy as np
         from jax._src import compiler
         from jaxlib import _jax
 
         options = compiler.get_compile_options(
             num_replicas=1,
             num_partitions=devices,
-            device_assignment=numpy.arange(devices).reshape(1, devices),
+            device_assignment=np.arange(devices).reshape(1, devices),
             detailed_logging=False,
         )
         build = options.executable_build_options
@@ -155,7 +159,8 @@ def as_the_runtime_runs_it(module: Any) -> bool:
     if "res_attrs" in main.attributes:
         del main.attributes["res_attrs"]
     attributes = (
-        list(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes
+        list(main.attributes["arg_attrs"])
+        if "arg_attrs" in main.attributes
         else [ir.DictAttr.get({}) for _ in inputs]
     )
     integer = ir.IntegerType.get_signless(32)
@@ -179,10 +184,7 @@ def aliases(arguments: list[Any], outputs: list[Any], alive: set[int]) -> dict[i
         if number not in alive and shape_of(argument)
     }
     reach = {
-        number: [
-            source for source in sources(output)
-            if free.get(source) == output.type
-        ]
+        number: [source for source in sources(output) if free.get(source) == output.type]
         for number, output in enumerate(outputs)
     }
     output_of: dict[int, int] = {}

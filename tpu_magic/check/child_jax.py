@@ -114,12 +114,14 @@ class Capture:
     def _made_up(self, shapes: Any, args: Any, kwargs: Any) -> Any:
         jax = self.jax
         shardings = [
-            leaf.sharding for leaf in jax.tree_util.tree_leaves((args, kwargs))
+            leaf.sharding
+            for leaf in jax.tree_util.tree_leaves((args, kwargs))
             if isinstance(getattr(leaf, "sharding", None), jax.sharding.NamedSharding)
         ]
         everywhere = (
             jax.sharding.NamedSharding(shardings[0].mesh, jax.sharding.PartitionSpec())
-            if shardings else None
+            if shardings
+            else None
         )
 
         def zeros(leaf: Any) -> Any:
@@ -137,6 +139,7 @@ class Recorder:
         self._function, self._capture = function, capture
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Record the call; inside a trace, do as the function does."""
         jax = self._capture.jax
         leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):

@@ -9,11 +9,17 @@ or computed. What reads a value back gets a made-up one.
 from __future__ import annotations
 
 import hashlib
-import os
+import importlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import DataLoader
 
 from tpu_magic.check.child import Enough, Program, Seen, Task, replaced
 from tpu_magic.check.loops import Rounds
@@ -27,9 +33,11 @@ _PATIENCE = 24
 _MOST_PROGRAMS = 64
 # What a runtime says when a value is wanted that no program computed.
 _NO_VALUE = "HasValue()"
-_DYNAMIC = frozenset(
-    ["aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive", "aten::nonzero_numpy", "aten::bincount", "aten::repeat_interleave.Tensor"]
-)
+_DYNAMIC = frozenset({
+    "aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim",
+    "aten::unique_consecutive", "aten::nonzero_numpy", "aten::bincount",
+    "aten::repeat_interleave.Tensor",
+})  # fmt: skip
 
 
 class Capture:
@@ -38,9 +46,6 @@ class Capture:
     def __init__(
         self, task: Task, seen: Seen, rounds: Rounds, person: Person, refusals: Refusals
     ) -> None:
-        import torch
-        from torch.utils.data import DataLoader
-
         from tpu_magic.frameworks import adapter, torch_xla
 
         # A TPU of this machine is none of the check's: the cell is traced on XLA's CPU device.
@@ -49,13 +54,12 @@ class Capture:
         self._adapter.connect(simulate=task.devices if task.devices > 1 else None)
         self._task, self._seen, self._rounds = task, seen, rounds
         self._person, self._refusals = person, refusals
-        self._device = str(self._adapter.placement.device)
+        self.device = str(self._adapter.placement.device)
         self._known: dict[str, Program] = {}
-        self._first_of: dict[str, str] = {}
         self._since_new = 0
         self._session: Any = None
         self._steps_before = 0
-        self._torch, self._loader = torch, DataLoader
+        self._plain_text = vars(_printing())["_str"]
         self._patch_writers()
 
     # --- the cell's life ------------------------------------------------------------------
@@ -71,11 +75,10 @@ class Capture:
         with ExitStack() as undo:
             undo.enter_context(replaced(extension, "_xla_step_marker", self._boundary))
             undo.enter_context(replaced(extension, "_xla_sync_multi", self._boundary))
-            undo.enter_context(replaced(self._torch._tensor_str, "_str", self._text))
-            undo.enter_context(
-                replaced(self._loader, "_get_iterator", _in_this_process(self._loader._get_iterator))
-            )
-            undo.enter_context(_values_made_up(self))
+            undo.enter_context(replaced(_printing(), "_str", self._text))
+            iterator = _in_this_process(vars(DataLoader)["_get_iterator"])
+            undo.enter_context(replaced(DataLoader, "_get_iterator", iterator))
+            undo.enter_context(ValuesMadeUp(self))
             self._session = undo.enter_context(self._adapter.cell(options, namespace))
             yield
 
@@ -93,10 +96,10 @@ class Capture:
         extension = torch_xla._XLAC  # noqa: SLF001
         with self._refusals.paused():
             with suppress(RuntimeError):
-                self._record(extension._get_stablehlo([], self._device, [], True))  # noqa: SLF001
-            extension._clear_pending_irs(self._device)  # noqa: SLF001
+                self._record(extension._get_stablehlo([], self.device, [], True))  # noqa: SLF001
+            extension._clear_pending_irs(self.device)  # noqa: SLF001
             # Nothing is left for it to run; it makes the next step's random numbers.
-            self._end_real_step(self._device, [], False)
+            self._end_real_step(self.device, [], False)
         if self._since_new > _PATIENCE or len(self._known) > _MOST_PROGRAMS:
             raise Enough
 
@@ -114,9 +117,9 @@ class Capture:
             return
         self._since_new = 0
         self._rounds.new += 1
-        path = os.path.join(self._task.folder, f"program-{len(self._known)}.bc")  # noqa: PTH118
-        Path(path).write_bytes(artifact)
-        program = Program(path, self._person.here(), trains=trains)
+        path = Path(self._task.folder, f"program-{len(self._known)}.bc")
+        path.write_bytes(artifact)
+        program = Program(str(path), self._person.here(), trains=trains)
         self._known[digest] = program
         self._seen.programs.append(program)
 
@@ -137,8 +140,8 @@ class Capture:
     def _text(self, tensor: Any, *, tensor_contents: Any = None) -> str:
         if tensor.device.type == "xla":
             self.read("print")
-            tensor = made_up(self._torch, tensor.shape, tensor.dtype)
-        text: str = _TEXT(tensor, tensor_contents=tensor_contents)
+            tensor = made_up(tensor.shape, tensor.dtype)
+        text: str = self._plain_text(tensor, tensor_contents=tensor_contents)
         return text
 
     def _patch_writers(self) -> None:
@@ -149,81 +152,74 @@ class Capture:
             self._refusals.add(f"write {f}")
 
         save.__module__, save.__qualname__ = "torch.serialization", "save"
-        self._torch.save = self._torch.serialization.save = save
+        torch.save = torch.serialization.save = save
 
 
-def made_up(torch: Any, shape: Any, dtype: Any) -> Any:
-    """Return host values that code can go on with: ones, no true, and zeros as positions."""
+def made_up(shape: Any, dtype: torch.dtype) -> Tensor:
+    """Return host values that code can go on with: ones, nothing true, zeros as positions."""
     if dtype.is_floating_point or dtype.is_complex:
         return torch.ones(shape, dtype=dtype)
     return torch.zeros(shape, dtype=dtype)
 
 
-def _values_made_up(capture: Capture) -> Any:
-    """Return the mode in which reads of device values give made-up ones."""
-    import torch
-    from torch.utils import _pytree as pytree
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    read_scalar = torch.ops.aten._local_scalar_dense.default  # noqa: SLF001
-    copy = torch.ops.aten._to_copy.default  # noqa: SLF001
-    into = torch.ops.aten.copy_.default
-    scalars = {bool: False, int: 1, float: 1.0, complex: 1.0 + 0j}
-
-    def there(value: Any) -> bool:
-        return isinstance(value, torch.Tensor) and value.device.type == "xla"
-
-    class ValuesMadeUp(TorchDispatchMode):
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            kwargs = kwargs or {}
-            if func is read_scalar and there(args[0]):
-                capture.read("a value is read")
-                kind = args[0].dtype
-                if kind is torch.bool:
-                    return scalars[bool]
-                if kind.is_floating_point:
-                    return scalars[float]
-                return scalars[complex] if kind.is_complex else scalars[int]
-            to = kwargs.get("device")
-            if func is copy and there(args[0]) and to is not None and to.type == "cpu":
-                capture.read("values are read")
-                return made_up(torch, args[0].shape, kwargs.get("dtype") or args[0].dtype)
-            if func is into and there(args[1]) and not there(args[0]):
-                capture.read("values are read")
-                args[0].copy_(made_up(torch, args[1].shape, args[1].dtype))
-                return args[0]
-            if func._schema.name in _DYNAMIC and any(map(there, args)):  # noqa: SLF001
-                capture.note(f"{func._schema.name}: its size is only known when it has run")  # noqa: SLF001
-                return on_host(func, args, kwargs)
-            try:
-                return func(*args, **kwargs)
-            except RuntimeError as error:
-                if _NO_VALUE not in str(error):
-                    raise
-                capture.note(f"{func._schema.name} has no TPU kernel and runs on the host")  # noqa: SLF001
-                return on_host(func, args, kwargs)
-
-    def on_host(func: Any, args: Any, kwargs: Any) -> Any:
-        def host(tensor: Any) -> Any:
-            return made_up(torch, tensor.shape, tensor.dtype) if there(tensor) else tensor
-
-        args, kwargs = pytree.tree_map_only(torch.Tensor, host, (args, kwargs))
-        result = func(*args, **kwargs)
-        device = capture._device  # noqa: SLF001 - one module
-        return pytree.tree_map_only(torch.Tensor, lambda item: item.to(device), result)
-
-    return ValuesMadeUp()
+def _there(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.device.type == "xla"
 
 
-def _text_function() -> Any:
-    import torch
+class ValuesMadeUp(TorchDispatchMode):
+    """The mode in which reads of device values give made-up ones."""
 
-    return torch._tensor_str._str  # noqa: SLF001
+    def __init__(self, capture: Capture) -> None:
+        super().__init__()
+        self._capture = capture
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call an operation; what would need a device's value gets a made-up one."""
+        del types
+        kwargs, name = kwargs or {}, func._schema.name  # noqa: SLF001 - its only name
+        result = self._read(func, args, kwargs)
+        if result is not None:
+            return result
+        if name in _DYNAMIC and any(map(_there, args)):
+            self._capture.note(f"{name}: its size is only known when it has run")
+            return self._on_host(func, args, kwargs)
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError as error:
+            if _NO_VALUE not in str(error):
+                raise
+            self._capture.note(f"{name} has no TPU kernel and runs on the host")
+            return self._on_host(func, args, kwargs)
+
+    def _read(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Return a made-up result of what reads device values; None for what does not."""
+        aten, to = torch.ops.aten, kwargs.get("device")
+        if func is aten._local_scalar_dense.default and _there(args[0]):  # noqa: SLF001
+            self._capture.read("a value is read")
+            return made_up((), args[0].dtype).item()
+        to_host = to is not None and to.type == "cpu"
+        if func is aten._to_copy.default and _there(args[0]) and to_host:  # noqa: SLF001
+            self._capture.read("values are read")
+            return made_up(args[0].shape, kwargs.get("dtype") or args[0].dtype)
+        if func is aten.copy_.default and _there(args[1]) and not _there(args[0]):
+            self._capture.read("values are read")
+            return args[0].copy_(made_up(args[1].shape, args[1].dtype))
+        return None
+
+    def _on_host(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Return what an operation gives for made-up host values, on the device."""
+
+        def host(tensor: Tensor) -> Tensor:
+            return made_up(tensor.shape, tensor.dtype) if _there(tensor) else tensor
+
+        args, kwargs = pytree.tree_map_only(Tensor, host, (args, kwargs))
+        device = self._capture.device
+        return pytree.tree_map_only(Tensor, lambda item: item.to(device), func(*args, **kwargs))
 
 
-_TEXT = _text_function()
+def _printing() -> Any:
+    """Return torch's module that prints tensors."""
+    return importlib.import_module("torch._tensor_str")
 
 
 def _in_this_process(original: Any) -> Any:
@@ -232,7 +228,10 @@ def _in_this_process(original: Any) -> Any:
     def _get_iterator(loader: Any) -> Any:
         # Its own setters refuse changes to a loader that exists.
         vars(loader).update(
-            num_workers=0, prefetch_factor=None, timeout=0, persistent_workers=False,
+            num_workers=0,
+            prefetch_factor=None,
+            timeout=0,
+            persistent_workers=False,
             _DataLoader__multiprocessing_context=None,
         )
         return original(loader)

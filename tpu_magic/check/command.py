@@ -64,6 +64,7 @@ class Progress:
         self._doing = "recording the cell"
 
     def __call__(self, doing: str) -> None:
+        """Tell what is being done now."""
         self._doing = doing
 
     def read(self) -> str:
@@ -113,8 +114,8 @@ class Question:
                 self.framework,
                 devices,
                 {"precision": self.wanted.precision, "set": dict(values or {})},
-                Path(tempfile.mkdtemp(dir=self.folder)),
-                self.wanted.time_limit,
+                folder=Path(tempfile.mkdtemp(dir=self.folder)),
+                limit_s=self.wanted.time_limit,
             )
             reports += self._compiled(seen, here)
         order = [target.name for target in targets]
@@ -202,7 +203,7 @@ def _batch_size(name: str, code: str, shell: Any) -> int:
             names = [target.id for target in node.targets if isinstance(target, ast.Name)]
             value = node.value.value if name in names else value
     if type(value) is not int or value < 1:
-        raise UsageError(f"%%tpu_check: --fit-batch {name}: {name} holds no batch size (an integer)")
+        raise UsageError(f"%%tpu_check: --fit-batch: {name} holds no batch size (an integer)")
     return value
 
 

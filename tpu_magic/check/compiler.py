@@ -107,68 +107,64 @@ def compile_all(
     jobs after it are given to another child.
     """
     names = [_name(job, place) for job in jobs]
-    answers: list[Answer | None] = [_kept(name) for name in names]
-    outcome = Outcome([])
-    while None in answers:
-        open_jobs = [number for number, answer in enumerate(answers) if answer is None]
-        begun = _one_child(jobs, open_jobs, answers, place, folder, limit_s, progress, outcome)
-        if begun is not None:
-            answers[begun.number] = Answer(error=begun.how)
-            if begun.time_is_up:
-                for number in open_jobs:
-                    answers[number] = answers[number] or Answer(error=begun.how)
-    for name, answer in zip(names, answers, strict=True):
-        if answer is not None and answer.compiles is not None and not answer.cached:
-            cache.put(name, _plain(answer))
-    outcome.answers = [answer for answer in answers if answer is not None]
-    return outcome
+    answers: dict[int, Answer] = {
+        number: kept for number, name in enumerate(names) if (kept := _kept(name)) is not None
+    }
+    peak: int | None = None
+    while open_jobs := [number for number in range(len(jobs)) if number not in answers]:
+        child = _Child(jobs, open_jobs, answers, folder, progress)
+        command = [str(place.python), str(PROGRAM), str(child.write_jobs())]
+        ended = children.run(command, {**os.environ, **_ENVIRON}, limit_s, child.message)
+        peak = max(peak or 0, child.peak_bytes) or None
+        left = [number for number in open_jobs if number not in answers]
+        if left:
+            # It broke at a job; when time is up, it is up for all.
+            broken = left if not ended.in_time else [child.at if child.at in left else left[0]]
+            how = ended.sentence("the compiler", limit_s)
+            answers.update({number: Answer(error=how) for number in broken})
+    for number, answer in answers.items():
+        if (answer.compiles is not None or answer.empty) and not answer.cached:
+            cache.put(names[number], _plain(answer))
+    return Outcome([answers[number] for number in range(len(jobs))], peak)
 
 
-@dataclass(frozen=True)
-class _Broken:
-    """A child that ended before its time."""
+class _Child:
+    """One run of the compiler's child: the jobs it is given, and what it says."""
 
-    number: int
-    how: str
-    time_is_up: bool
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        numbers: list[int],
+        answers: dict[int, Answer],
+        folder: Path,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.at = numbers[0]
+        self.peak_bytes = 0
+        self._jobs, self._numbers, self._answers = jobs, numbers, answers
+        self._folder, self._progress = folder, progress
+        self._kinds: dict[str, tuple[str, int | None]] = {}
 
+    def write_jobs(self) -> Path:
+        """Return the file that tells the child what to do."""
+        path = self._folder / "jobs.json"
+        listed = [_as_dict(number, self._jobs[number], self._folder) for number in self._numbers]
+        path.write_text(json.dumps(listed), encoding="utf-8")
+        return path
 
-def _one_child(
-    jobs: Sequence[Job],
-    numbers: list[int],
-    answers: list[Answer | None],
-    place: CompilerPlace,
-    folder: Path,
-    limit_s: float,
-    progress: Callable[[str], None],
-    outcome: Outcome,
-) -> _Broken | None:
-    listed = [_as_dict(number, jobs[number], folder) for number in numbers]
-    path = folder / "jobs.json"
-    path.write_text(json.dumps(listed), encoding="utf-8")
-    kinds: dict[str, tuple[str, int | None]] = {}
-    at = numbers[0]
-
-    def message(said: dict[str, Any]) -> None:
-        nonlocal at
+    def message(self, said: dict[str, Any]) -> None:
+        """Take a message of the child."""
         if said["event"] == "target":
-            kinds[said["topology"]] = (said["device_kind"], limit_of(said["limit_text"]))
+            kind = said["device_kind"], limit_of(said["limit_text"])
+            self._kinds[said["topology"]] = kind
         elif said["event"] == "begin":
-            at = said["job"]
-            progress(f"compiling for {jobs[at].target.name}")
+            self.at = said["job"]
+            self._progress(f"compiling for {self._jobs[self.at].target.name}")
         elif said["event"] == "answer":
-            job = jobs[said["job"]]
-            answers[said["job"]] = _answer(said, kinds[job.target.topology], folder)
+            kind = self._kinds[self._jobs[said["job"]].target.topology]
+            self._answers[said["job"]] = _answer(said, kind, self._folder)
         elif said["event"] == "end":
-            outcome.peak_bytes = max(outcome.peak_bytes or 0, said["peak_bytes"])
-
-    command = [str(place.python), str(PROGRAM), str(path)]
-    ended = children.run(command, {**os.environ, **_ENVIRON}, limit_s, message)
-    if ended.ok or all(answers[number] is not None for number in numbers):
-        return None
-    if answers[at] is not None:  # it broke between two jobs
-        at = next(number for number in numbers if answers[number] is None)
-    return _Broken(at, ended.sentence("the compiler", limit_s), not ended.in_time)
+            self.peak_bytes = said["peak_bytes"]
 
 
 def _as_dict(number: int, job: Job, folder: Path) -> dict[str, Any]:
@@ -194,8 +190,11 @@ def _answer(said: dict[str, Any], kind: tuple[str, int | None], folder: Path) ->
     if answer.compiles:
         path = folder / f"compiled-{said['job']}.hlo"
         needed = (
-            said["arguments_bytes"] + said["outputs_bytes"] - said["aliased_bytes"]
-            + said["temporaries_bytes"] + said["code_bytes"]
+            said["arguments_bytes"]
+            + said["outputs_bytes"]
+            - said["aliased_bytes"]
+            + said["temporaries_bytes"]
+            + said["code_bytes"]
         )
         return replace(answer, hlo=path.read_text(encoding="utf-8"), needed_bytes=needed)
     return replace(answer, needed_bytes=needed_of(answer.error))

@@ -127,7 +127,9 @@ def prepare(consent: bool, show: Callable[[str], None] = lambda _: None) -> Comp
         show(plan()[1])
         done = subprocess.run(
             [_python_of(place), "-m", "pip", "install", "--quiet", *_REQUIREMENTS],
-            capture_output=True, text=True, check=False,
+            capture_output=True,
+            text=True,
+            check=False,
         )
     except BaseException:
         remove()

@@ -27,18 +27,24 @@ COLLECTIVES = (
     "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute",
     "collective-broadcast",
 )  # fmt: skip
-_ARITHMETIC = frozenset(
-    ["add", "subtract", "multiply", "divide", "maximum", "minimum", "negate", "abs", "sign", "sqrt", "rsqrt", "cbrt", "power", "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "tanh", "cosine", "sine", "tan", "atan2", "erf", "remainder", "select", "clamp", "compare", "and", "or", "xor", "not", "floor", "ceil", "round-nearest-even", "round-nearest-afz"]
-)
+_ARITHMETIC = frozenset({
+    "add", "subtract", "multiply", "divide", "maximum", "minimum", "negate", "abs", "sign",
+    "sqrt", "rsqrt", "cbrt", "power", "exponential", "exponential-minus-one", "log",
+    "log-plus-one", "logistic", "tanh", "cosine", "sine", "tan", "atan2", "erf", "remainder",
+    "select", "clamp", "compare", "and", "or", "xor", "not", "floor", "ceil",
+    "round-nearest-even", "round-nearest-afz",
+})  # fmt: skip
 # Custom calls of the compiler's own that compute nothing a person would count.
 _FREE_CALLS = re.compile(
     r"X64|AllocateBuffer|Sharding|SPMD|AssumeGatherIndices|ConcatBitcast|SliceBitcast|"
     r"GatherScatterIndices|AnnotateDeviceId|LayoutConstraint|Pin|MoveToHost|MoveToDevice|"
     r"xla\.sdy|annotate"
 )
-_NO_BUFFER = frozenset(
-    ["get-tuple-element", "tuple", "bitcast", "while", "conditional", "call", "constant", "after-all", "copy-done", "opt-barrier", "partition-id", "replica-id"]
-)
+_COPIES = frozenset({"copy", "bitcast", "convert"})
+_NO_BUFFER = frozenset({
+    "get-tuple-element", "tuple", "bitcast", "while", "conditional", "call", "constant",
+    "after-all", "copy-done", "opt-barrier", "partition-id", "replica-id",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -127,13 +133,16 @@ def collectives(module: Module) -> list[tuple[str, int | None, int]]:
     unknown = set()
     for computation, times in _counted(module):
         for item in computation.instructions.values():
-            kind = next((kind for kind in COLLECTIVES if item.opcode in (kind, f"{kind}-start")), "")
-            if kind:
+            kind = item.opcode.removesuffix("-start")
+            if kind in COLLECTIVES:
                 key = (kind, sum(array.bytes for array in _results(item)))
                 found[key] += times or 1
                 if times is None:
                     unknown.add(key)
-    rows = [(kind, None if (kind, size) in unknown else n, size) for (kind, size), n in found.items()]
+    rows = [
+        (kind, None if (kind, size) in unknown else times, size)
+        for (kind, size), times in found.items()
+    ]
     return sorted(rows, key=lambda row: -(row[1] or 1) * row[2])
 
 
@@ -175,7 +184,7 @@ def padding(module: Module) -> tuple[int, list[tuple[Array, Instruction]]]:
 
 def _scheduled(module: Module) -> Iterator[tuple[Computation, int | None]]:
     """Yield the computations that the schedule steps through, with how often each runs."""
-    yield from _reached(module, lambda item: ())
+    yield from _reached(module, lambda _: ())
 
 
 def _counted(module: Module) -> Iterator[tuple[Computation, int | None]]:
@@ -202,10 +211,11 @@ def _reached(
                 # One of them runs; which is not known here, so the one with most operations.
                 branches = [
                     *item.called("branch_computations"),
-                    *item.called("true_computation"), *item.called("false_computation"),
+                    *item.called("true_computation"),
+                    *item.called("false_computation"),
                 ]
-                heaviest = max(branches, key=lambda name: len(module.computations[name].instructions))
-                pending.append((heaviest, times))
+                sizes = {name: len(module.computations[name].instructions) for name in branches}
+                pending.append((max(sizes, key=lambda name: sizes[name]), times))
             else:
                 pending += [(body, times) for body in inside(item)]
 
@@ -256,7 +266,7 @@ def _unfused(
 def _through(computation: Computation, name: str) -> Instruction:
     """Return what an instruction copies."""
     item = computation.instructions[name]
-    while item.opcode in ("copy", "bitcast", "convert") and item.operands[0] in computation.instructions:
+    while item.opcode in _COPIES and item.operands[0] in computation.instructions:
         item = computation.instructions[item.operands[0]]
     return item
 

@@ -222,7 +222,8 @@ def _read_table(module: Module, name: str, lines: Iterator[str]) -> None:
             module.locations[int(number)] = (fields["file_name_id"], fields["line"])
         elif name == "StackFrames":
             module.stack[int(number)] = (
-                fields["file_location_id"], fields.get("parent_frame_id", 0)
+                fields["file_location_id"],
+                fields.get("parent_frame_id", 0),
             )
 
 

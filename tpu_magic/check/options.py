@@ -27,23 +27,35 @@ class CheckOptions:
 def check_options(parser: options.Parser) -> None:
     """Add what is asked of the compiler."""
     parser.add_argument(
-        "--target", default=CheckOptions.target, metavar="NAME",
+        "--target",
+        default=CheckOptions.target,
+        metavar="NAME",
         help="v5e-1 (default), v5e-8, v6e-1, v5p-8 …, several with commas, or all",
     )
     parser.add_argument(
-        "--estimate", action="store_true",
+        "--estimate",
+        action="store_true",
         help="optimise in full (slow) and show the compiler's own estimate of the time",
     )
     parser.add_argument(
-        "--fit-batch", type=options.variable, default=None, metavar="NAME",
+        "--fit-batch",
+        type=options.variable,
+        default=None,
+        metavar="NAME",
         help="find the largest batch size that fits; NAME is the variable that holds it",
     )
     parser.add_argument(
-        "--precision", type=options.one_of(*options.PRECISIONS), default="default", metavar="NAME",
+        "--precision",
+        type=options.one_of(*options.PRECISIONS),
+        default="default",
+        metavar="NAME",
         help=f"{', '.join(options.PRECISIONS)}: of float32 matrix products; bf16 is autocast",
     )
     parser.add_argument(
-        "--time-limit", type=options.positive_number, default=LIMIT_S, metavar="S",
+        "--time-limit",
+        type=options.positive_number,
+        default=LIMIT_S,
+        metavar="S",
         help=f"seconds for recording and for compiling, each (default {LIMIT_S:g})",
     )
 

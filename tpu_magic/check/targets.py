@@ -1,4 +1,4 @@
-"""What a cell can be checked for: one table of TPU slices of one host, as the compiler names them."""
+"""What a cell can be checked for: one table of TPU slices of one host."""
 
 from __future__ import annotations
 

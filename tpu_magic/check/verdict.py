@@ -198,7 +198,8 @@ class CheckReport(Result):
         if self.floor_s is not None:
             step = "step" if self.programs and self.programs[0].trains else "run"
             at = "bf16" if self.precision in ("default", "bf16") else f"{self.precision} precision"
-            text += f"; floor {render.seconds(self.floor_s)} a {step}, bound by {self.bound_by} at {at}"
+            floor = render.seconds(self.floor_s)
+            text += f"; floor {floor} a {step}, bound by {self.bound_by} at {at}"
         return text
 
     def _lines(self) -> list[str]:
@@ -286,7 +287,8 @@ class CheckTable(Result):
             lines=tuple(f"refused: {text}" for text in first.refused) if first else (),
             tables=(Table(header, rows, "a chip, or a core where a chip is two devices"),),
             notes=tuple(item.message for item in first.advice if item.code in _OF_THE_CELL)
-            if first else (),
+            if first
+            else (),
         )
 
 
@@ -305,7 +307,8 @@ def _programs(programs: list[ProgramReport]) -> Table:
         )
         for item in programs
     )
-    return Table(("program", "needs", "operations", "floor", "fits"), rows, "programs, largest first")
+    header = ("program", "needs", "operations", "floor", "fits")
+    return Table(header, rows, "programs, largest first")
 
 
 def _buffers(program: ProgramReport) -> Table:

@@ -1,0 +1,138 @@
+"""A torch cell from the notebook to the verdict: recorded in a child, compiled, nothing touched."""
+
+import hashlib
+import pickle
+
+import pytest
+
+from tests.check.conftest import needs_compiler
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch_xla")
+pytest.importorskip("cloudpickle")
+pytestmark = [pytest.mark.torch, needs_compiler]
+
+SIZE, BATCH = 1024, 256
+NETWORK = f"""
+import random, numpy, torch
+from torch import nn
+torch.manual_seed(0)
+first, second = (nn.Linear({SIZE}, {SIZE}, bias=False) for _ in range(2))
+net = nn.Sequential(first, nn.ReLU(), second)
+opt = torch.optim.Adam(net.parameters())
+X, Y = torch.randn(4 * {BATCH}, {SIZE}), torch.randn(4 * {BATCH}, {SIZE})
+data = torch.utils.data.TensorDataset(X, Y)
+loader = torch.utils.data.DataLoader(data, batch_size={BATCH}, shuffle=True, num_workers=2)
+losses = []
+
+def train(epochs):
+    for epoch in range(epochs):
+        for x, y in loader:
+            opt.zero_grad()
+            loss = ((net(x) - y) ** 2).mean()
+            loss.backward()
+            opt.step()
+            losses.append(loss.item())
+        print(epoch, loss)
+"""
+CELL = """
+train(90)
+torch.save(net.state_dict(), FILE)
+with open(FILE, "w") as file:
+    file.write("lost")
+!echo no
+net.eval()
+with torch.no_grad():
+    predicted = torch.cat([net(x) for x, y in loader])
+"""
+
+
+def state(shell, *files):
+    """Return a hash of everything that a check must leave as it is."""
+    names = shell.user_ns
+    parts = [
+        *(tensor.numpy().tobytes() for tensor in names["net"].state_dict().values()),
+        pickle.dumps(names["opt"].state_dict()),
+        torch.get_rng_state().numpy().tobytes(),
+        pickle.dumps((names["random"].getstate(), names["numpy"].random.get_state())),
+        names["X"].numpy().tobytes(),
+        repr((names["losses"], sorted(names), names["net"].training)).encode(),
+        *(path.read_bytes() for path in files),
+    ]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def test_a_training_loop_is_checked_and_nothing_touched(shell, check, tmp_path):
+    kept = tmp_path / "kept.pt"
+    kept.write_text("mine")
+    shell.run(NETWORK)
+    shell.run(f"FILE = {str(kept)!r}; generator = iter(x for x in [1])")
+    before = state(shell, kept)
+    report = check(CELL)
+    assert state(shell, kept) == before
+    assert not any("xla" in str(p.device) for p in shell.user_ns["net"].parameters())
+
+    assert report.compiles
+    assert report.fits
+    weights = 2 * SIZE * SIZE * 4
+    batch = 2 * BATCH * SIZE * 4
+    # A steady Adam step takes weights and both moments, and gives them back in place.
+    assert report.arguments_bytes == pytest.approx(3 * weights + batch, rel=0.02)
+    assert report.aliased_bytes == pytest.approx(3 * weights, rel=0.02)
+    # It also leaves the gradients.
+    assert report.outputs_bytes == pytest.approx(4 * weights, rel=0.02)
+    # Forward, both weights' gradients, and the gradient between the layers.
+    assert report.flops == pytest.approx(5 * 2 * BATCH * SIZE * SIZE, rel=0.02)
+    assert report.programs[0].matrix_flops == 5 * 2 * BATCH * SIZE * SIZE
+    assert report.floor_s == pytest.approx((report.arguments_bytes + report.outputs_bytes) / 819e9)
+    assert report.bound_by == "memory"
+    assert report.estimate_s is None
+    assert report.hbm_limit_bytes == int(15.75 * 2**30)
+
+    step, *others = report.programs
+    assert step.name.endswith("→ opt.step()")
+    assert step.line == 3
+    assert step.trains
+    assert any("for x, y in loader" in item.name and not item.trains for item in others)
+    assert any("kept.pt" in text for text in report.refused)
+    assert any("echo no" in text for text in report.notes)
+    assert any("losses.append(loss.item())" in text for text in report.reads)
+    assert any("loader" in text for text in report.cut)
+    assert {item.place for item in step.buffers} & {
+        "line 3 → loss = ((net(x) - y) ** 2).mean()",
+        "line 3 → loss.backward() (backward)",
+    }
+    assert report.headline().startswith("fits v5e-1: ")
+    assert "of 15.75 GiB a chip; floor " in report.headline()
+    assert "a step, bound by memory at bf16" in report.headline()
+
+
+def test_a_step_split_over_the_chips(shell, check):
+    shell.run(NETWORK)
+    report = check("train(2)", "--target v5e-4")
+    weights = 2 * SIZE * SIZE * 4
+    # Each chip has all weights and a quarter of the batch, and they add up their gradients.
+    assert report.devices == 4
+    assert report.fits
+    assert report.arguments_bytes == pytest.approx(3 * weights + 2 * BATCH * SIZE, rel=0.02)
+    assert report.programs[0].matrix_flops == 5 * 2 * BATCH * SIZE * SIZE / 4
+    (exchange,) = [item for item in report.programs[0].collectives if item.bytes > 1000]
+    assert exchange.kind == "all-reduce"
+    # … and the loss, a scalar.
+    assert exchange.bytes * exchange.count == pytest.approx(weights, rel=1e-5)
+
+
+def test_a_mistake_in_the_cell_is_told_at_its_line(shell, check):
+    shell.run("import torch\nw = torch.ones(8, 8)")
+    report = check("x = 1\ny = w @ torch.ones(3, 3)")
+    assert report.compiles is None
+    assert report.line == 3
+    assert "shape" in report.error or "size" in report.error
+
+
+def test_what_cannot_travel_is_named(shell, check):
+    shell.run("import torch\nbatches = (torch.ones(8, 8) for _ in range(3))\nw = torch.ones(8, 8)")
+    report = check("for x in batches:\n    y = w @ x")
+    assert "batches" in report.error
+    assert "make it inside the cell" in report.error
+    assert next(shell.user_ns["batches"]).sum() == 64  # still whole
