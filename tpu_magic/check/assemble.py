@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tpu_magic.check import estimate, hlo
 from tpu_magic.check.child import Program, Seen
@@ -144,7 +145,7 @@ def report(
     )
     answers = [answer for _, answer in programs if not answer.empty]
     limit = max((limit_bytes(answer, target) for answer in answers), default=None)
-    common = {
+    common: dict[str, Any] = {
         "target": target.name,
         "hbm_limit_bytes": limit or target.generation.hbm_bytes_per_device,
         "optimization": level,
@@ -217,7 +218,7 @@ def _merged(programs: Sequence[ProgramReport]) -> list[ProgramReport]:
 
 def advice(seen: Seen, first: ProgramReport | None, target: Target, precision: str) -> list[Advice]:
     """Return what would help."""
-    found = []
+    found: list[Advice] = []
     if first is not None and first.fits is False:
         found += _to_fit(seen, first, target, precision)
     for text in seen.reads:

@@ -13,7 +13,7 @@ import importlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from tpu_magic.check.child import Enough, Program, Seen, Task, replaced
 from tpu_magic.check.loops import Rounds
 from tpu_magic.check.places import Person, Place
 from tpu_magic.check.refuse import Refusals
+from tpu_magic.host import detect
 from tpu_magic.host.detect import HostFacts
 from tpu_magic.options import RunOptions
 
@@ -46,11 +47,11 @@ class Capture:
     def __init__(
         self, task: Task, seen: Seen, rounds: Rounds, person: Person, refusals: Refusals
     ) -> None:
-        from tpu_magic.frameworks import adapter, torch_xla
+        from tpu_magic.frameworks import adapter
 
         # A TPU of this machine is none of the check's: the cell is traced on XLA's CPU device.
-        torch_xla.detect.detect = _no_tpu
-        self._adapter: Any = adapter("torch")
+        vars(detect)["detect"] = _no_tpu
+        self._adapter = cast("Any", adapter("torch"))
         self._adapter.connect(simulate=task.devices if task.devices > 1 else None)
         self._task, self._seen, self._rounds = task, seen, rounds
         self._person, self._refusals = person, refusals
@@ -166,7 +167,7 @@ def _there(value: Any) -> bool:
     return isinstance(value, Tensor) and value.device.type == "xla"
 
 
-class ValuesMadeUp(TorchDispatchMode):
+class ValuesMadeUp(TorchDispatchMode):  # type: ignore[misc]  # torch's classes are Any here
     """The mode in which reads of device values give made-up ones."""
 
     def __init__(self, capture: Capture) -> None:

@@ -74,7 +74,8 @@ class _Asking(ast.NodeTransformer):
 def asking(source: str, filename: str) -> ast.Module:
     """Return the tree of some code with the question in its loops; line numbers stay."""
     tree = ast.parse(source, filename)
-    return ast.fix_missing_locations(_Asking(filename).visit(tree))
+    asked: ast.Module = _Asking(filename).visit(tree)
+    return ast.fix_missing_locations(asked)
 
 
 def give(builtins: dict[str, object], rounds: Rounds) -> None:

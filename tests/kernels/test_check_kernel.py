@@ -1,0 +1,51 @@
+"""`%%tpu_check` in a real kernel: its verdict, an interrupt, and nothing left behind."""
+
+import time
+
+import psutil
+import pytest
+
+from tests.check.conftest import needs_compiler
+
+pytestmark = [pytest.mark.kernel, pytest.mark.torch, needs_compiler]
+MIME = "application/vnd.tpu-magic.check-report+json"
+CELL = """\
+%%tpu_check --target v5e-1 -o report
+for i in range(90):
+    opt.zero_grad()
+    loss = net(x).square().mean()
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_a_cell_is_checked_and_an_interrupt_leaves_no_child(kernel):
+    kernel.run(
+        "import torch\nnet = torch.nn.Linear(256, 256)\nopt = torch.optim.Adam(net.parameters())\n"
+        "x = torch.randn(64, 256)\nbefore = net.weight.sum().item()"
+    ).check()
+    reply = kernel.run(CELL, timeout=240).check()
+    (report,) = [shown[MIME] for shown in reply.displays if MIME in shown]
+    assert report["fits"] is True
+    assert report["programs"][0]["line"] == 6
+    assert kernel.run("net.weight.sum().item() == before and not opt.state").value == "True"
+
+    kernel_process = psutil.Process(kernel.manager.provisioner.process.pid)
+    before = set(kernel_process.children(recursive=True))
+    message = kernel.send(CELL)
+    child = _new_child(kernel_process, before)
+    kernel.manager.interrupt_kernel()
+    reply = kernel.receive(message, timeout=60)
+    assert reply.ename == "KeyboardInterrupt"
+    psutil.wait_procs([child], timeout=20)
+    assert not child.is_running()
+
+
+def _new_child(process, before):
+    """Return the child that a cell starts, once it is there."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        new = set(process.children(recursive=True)) - before
+        if new:
+            return new.pop()
+    raise AssertionError("no child was started")
