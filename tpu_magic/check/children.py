@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
+from tpu_magic.interrupts import Held
+
 MARK = "tpu_magic check: "
 _LAST_LINES = 40
 _SHELL_SIGNAL = 128
@@ -69,17 +71,21 @@ def run(
     it: it is ended here, with everything it started, whatever this call ends with. Its
     standard input is open while this process lives; a child ends when it is closed.
     """
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        env=dict(environ),
-        start_new_session=True,
-    ) as child:
+    # An interrupt while it starts would leave a child that nobody knows of.
+    starting = Held(deliver=False)
+    with starting:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            env=dict(environ),
+            start_new_session=True,
+        )
+    with child:
         lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         assert child.stdout is not None  # noqa: S101 - a pipe was asked for
         reader = threading.Thread(target=_read, args=(child.stdout, lines), daemon=True)
@@ -87,6 +93,8 @@ def run(
         said: deque[str] = deque(maxlen=_LAST_LINES)
         deadline = time.monotonic() + limit_s
         try:
+            if starting.came:
+                raise KeyboardInterrupt
             in_time = _listen(lines, deadline, message, said)
             if in_time:
                 child.wait(_FAREWELL_S)
@@ -94,8 +102,10 @@ def run(
             in_time = False
         finally:
             _end(child.pid)
+            # Here, since leaving `with` by an interrupt does not wait for long.
+            child.wait()
             reader.join()
-        return Ended(child.wait(), in_time, tuple(said))
+        return Ended(child.returncode, in_time, tuple(said))
 
 
 def _end(group: int) -> None:
