@@ -188,8 +188,10 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
             return self._compute(func, args, kwargs)
         self._indexing.make_true_view(target)
         there = self.placement.is_there(target)
-        if there or any(self.placement.is_there(item) for item in _operands(args[1:], kwargs)):
+        sources = [self.placement.is_there(item) for item in _operands(args[1:], kwargs)]
+        if there or any(sources):
             self.used = True
+        if (there and not all(sources)) or (not there and any(sources)):
             together = self._together if there or self._move_target(target) else self._to_host
             args, kwargs = together(args, kwargs)
         return func(*args, **kwargs)
