@@ -118,7 +118,7 @@ class CheckReport(Result):
     error, line
         What went wrong, and the person's line.
     fit_batch
-        The largest value of `--fit-batch`'s name that fits, if it was asked for.
+        The largest value of `--fit-batch`'s name that was seen to fit, if it was asked for.
     """
 
     kind: ClassVar[str] = "check-report"
@@ -213,8 +213,7 @@ class CheckReport(Result):
             where = f"line {self.line}: " if self.line is not None else ""
             lines.append(f"the cell stopped there: {where}{_first_line(self.error)}")
         if self.fit_name:
-            found = self.fit_batch if self.fit_batch is not None else "none"
-            lines.append(f"largest {self.fit_name} that fits: {found}")
+            lines.append(self._fit_line())
         about = [f"{self.devices} × {self.device_kind}" if self.device_kind else "", self.compiler]
         if self.compile_s is not None:
             cached = all(item.cached for item in self.programs)
@@ -233,6 +232,14 @@ class CheckReport(Result):
         lines += [f"refused: {text}" for text in self.refused]
         lines += list(self.notes)
         return lines
+
+    def _fit_line(self) -> str:
+        """Return what the search for the largest batch found, as far as it was asked."""
+        refused = [int(size) for size, fits in self.fit_tried.items() if not fits]
+        if self.fit_batch is None:
+            return f"no {self.fit_name} that was tried fits (down to {min(refused)})"
+        above = f"; {min(refused)} does not" if refused else ""
+        return f"{self.fit_name} = {self.fit_batch} fits{above}"
 
     def _exchanges(self) -> bool:
         return bool(self.programs and self.programs[0].collectives)
