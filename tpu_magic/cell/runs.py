@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
+    from tpu_magic.cell.live import LiveLine
     from tpu_magic.cell.meter import Meter
     from tpu_magic.frameworks.base import CellSession
-    from tpu_magic.cell.live import LiveLine
     from tpu_magic.options import RunOptions
 
 

@@ -198,7 +198,7 @@ def to_host(item: Any) -> Moved:
     """Move a module, an optimizer's state, or the tensors in a container back to the host."""
 
     def is_host(tensor: Tensor) -> bool:
-        return tensor.device.type == "cpu"
+        return bool(tensor.device.type == "cpu")
 
     if isinstance(item, nn.Module):
         return move_module(item, Tensor.cpu, is_host)
