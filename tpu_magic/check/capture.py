@@ -97,8 +97,16 @@ def pack(cell: Cell) -> tuple[bytes, list[str]]:
 
     Functions and classes of the notebook travel by value. All in one, so that what belongs
     together (a network and its optimizer) still does.
+
+    Raises
+    ------
+    UsageError
+        When cloudpickle is not installed.
     """
-    import cloudpickle
+    try:
+        import cloudpickle
+    except ImportError:
+        raise UsageError("%%tpu_check needs cloudpickle: %pip install cloudpickle") from None
 
     # Its globals become those of every function that travels: the cell runs in them.
     probe = types.FunctionType(_nothing.__code__, cell.namespace, "probe")
