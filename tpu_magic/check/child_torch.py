@@ -109,7 +109,7 @@ class Capture:
             return  # nothing is alive
         digest = hashlib.sha256(artifact).hexdigest()
         self._rounds.ended += 1
-        steps = sum(self._session._steps.values())  # noqa: SLF001 - our own session
+        steps = self._session.optimizer_steps
         trains, self._steps_before = steps > self._steps_before, steps
         known = self._known.get(digest)
         if known is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -25,26 +24,20 @@ from torch.optim.optimizer import (
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 from torch_xla.core import xla_model
-from torch_xla.debug import metrics
 
 from tpu_magic.frameworks import torch_facts, torch_feed, torch_move
-from tpu_magic.frameworks.base import CellFacts, Compile, Namespace
-from tpu_magic.frameworks.torch_busy import BusyTime
+from tpu_magic.frameworks.base import CellFacts, Namespace
 from tpu_magic.frameworks.torch_meet import Meet
 from tpu_magic.frameworks.torch_patches import patched
 from tpu_magic.frameworks.torch_place import Placement
-from tpu_magic.frameworks.torch_runtime import precision, seconds_in, wait_interruptibly
+from tpu_magic.frameworks.torch_runtime import precision, wait_interruptibly
+from tpu_magic.frameworks.torch_steps import Steps
 from tpu_magic.options import RunOptions
 
 NOTHING_RAN = (
     "no model was called, and no tensor operation in it was worth the device "
     "(matrix products, convolutions, attention, FFTs, solvers)"
 )
-_MOST_CALLS_IN_STEP = 16
-_COMPILES = "UncachedCompile"
-
-# What a cell moved and what holds it, for later hints: object → the cell's description.
-moved_objects: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
 class TorchCell:
@@ -56,7 +49,6 @@ class TorchCell:
         self.facts = CellFacts(precision=options.precision, notes=torch_facts.environment_notes())
         self.placement = placement
         self.device_kind = device_kind
-        self.copied_cuda_code = False
         self._options = options
         self._namespace = namespace
         self._thread = threading.get_ident()
@@ -64,26 +56,16 @@ class TorchCell:
         self._code = torch_facts.Cell(namespace)
         self._paused: Any = None
         self._prepared = torch_move.WeakIdentitySet()
-        self._needs_no_help: set[tuple[int, bool, bool]] = set()
+        # Of each module, the (training, gradients wanted) in which its call needs no help.
+        self._needs_no_help: weakref.WeakKeyDictionary[nn.Module, set[tuple[bool, bool]]]
+        self._needs_no_help = weakref.WeakKeyDictionary()
         self._kept = {id(namespace[name]) for name in options.keep if name in namespace}
         self._called_kept: dict[str, int | None] = {}
         self._files: dict[int, Tensor] = {}
         self._fused: list[tuple[dict[str, Any], Any]] = []
-        self._steps: Counter[int] = Counter()
-        self._batches = 0
-        self._rows_since_step = 0
-        self._examples_trained = 0
-        self._examples_seen = 0
-        self._batch_sizes: Counter[int] = Counter()
-        self._step_ended = True
-        self._calls_in_step: Counter[int] = Counter()
-        self._backwards_before = 0
+        self._steps = Steps(self.facts, self._code)
         self._optimizer_started = 0.0
-        self._trace_s = 0.0
-        self._blocked_before_s = seconds_in("DeviceLockWait")
-        self._compiles = metrics.counter_value(_COMPILES) or 0
-        self._compiled_s = seconds_in("CompileTime")
-        self._busy = BusyTime()
+        self._final_block_s = 0.0
 
     # --- the cell's life ------------------------------------------------------------------
 
@@ -115,32 +97,25 @@ class TorchCell:
     def finish(self) -> None:
         """Compute what is pending and wait until the device is done."""
         self._resume()
-        self.facts.unended_calls = max(self._calls_in_step.values(), default=0)
         self._end_step()
-        started = time.perf_counter()
+        started, blocked_s = time.perf_counter(), self._steps.blocked_s()
         # A thread of its own costs more than an empty cell: nothing used, nothing to wait for.
         wait_interruptibly() if self._meet.used else xla_model.wait_device_ops()
-        self.facts.device_wait_s += time.perf_counter() - started
-        self.facts.execute_s = self._busy.seconds()
+        # Of the final wait, what the runtime does not count as blocked itself.
+        waited_s = time.perf_counter() - started
+        self._final_block_s = self._steps.blocked_s() - blocked_s
+        self.facts.device_wait_s += max(0.0, waited_s - self._final_block_s)
+        self.facts.execute_s = self._steps.busy_s()
         self._summarise()
 
     def _summarise(self) -> None:
         facts = self.facts
         # Handing a program over blocks while the device is behind: that is waiting.
-        blocked_s = seconds_in("DeviceLockWait") - self._blocked_before_s
-        facts.trace_s = max(0.0, self._trace_s + self._meet.trace_s - blocked_s)
+        blocked_s = self._steps.blocked_s() - self._final_block_s
+        facts.trace_s = max(0.0, self._steps.trace_s + self._meet.trace_s - blocked_s)
         facts.reached_device = self._meet.used
         facts.unreached_reason = "" if self._meet.used else self._why_nothing_ran()
-        self._tell_steps()
-        common = self._batch_sizes.most_common(1)
-        facts.global_batch = common[0][0] if common else None
-
-    def _tell_steps(self) -> None:
-        """Tell what is counted so far: who watches a long cell reads it while the cell runs."""
-        steps = max(self._steps.values(), default=0)
-        self.facts.steps = steps or self._batches or None
-        examples = self._examples_trained if steps else self._examples_seen
-        self.facts.examples = examples or None
+        self._steps.summarise()
 
     def _why_nothing_ran(self) -> str:
         if not self._called_kept:
@@ -156,6 +131,11 @@ class TorchCell:
         self._meet.forget()
         self.placement.forget_all()
         self._files.clear()
+
+    @property
+    def optimizer_steps(self) -> int:
+        """How often optimizers have stepped in the cell."""
+        return self._steps.optimizer_steps
 
     # --- modules --------------------------------------------------------------------------
 
@@ -180,38 +160,26 @@ class TorchCell:
             with self._native():
                 return call(module, *args, **kwargs)
         with torch._C.DisableTorchFunction():  # noqa: SLF001 - our own work, not the person's
-            if self._begins_step(module):
+            if self._steps.begins_with(module, self._meet.backwards):
                 self._end_step()
             self.prepare(module)
             args, kwargs = self._feed_call(args, kwargs)
         self._meet.used = True
         started, self.inside = time.perf_counter(), True
         # A module whose call needed no help once runs without the mode from then on.
-        key = (id(module), module.training, torch.is_grad_enabled())
+        manner = (module.training, torch.is_grad_enabled())
         try:
-            if key in self._needs_no_help:
+            if manner in self._needs_no_help.get(module, ()):
                 with torch._C.DisableTorchFunction():  # noqa: SLF001
                     return call(module, *args, **kwargs)
             self._meet.helped = False
             result = call(module, *args, **kwargs)
             if not self._meet.helped and _only_mode(self._meet):
-                self._needs_no_help.add(key)
+                self._needs_no_help.setdefault(module, set()).add(manner)
             return result
         finally:
             self.inside = False
-            self._trace_s += time.perf_counter() - started
-
-    def _begins_step(self, module: nn.Module) -> bool:
-        """Say whether a module's call begins a step of a loop that nothing else ends.
-
-        Without an end the whole loop would be one program. A module that is called again
-        after a `backward`, or with no gradients wanted, begins anew; else it may be called
-        several times in a step (twin networks), but not without bound.
-        """
-        calls = self._calls_in_step[id(module)]
-        self._calls_in_step[id(module)] += 1
-        done = self._meet.backwards > self._backwards_before or not torch.is_grad_enabled()
-        return calls >= (1 if done else _MOST_CALLS_IN_STEP)
+            self._steps.trace_s += time.perf_counter() - started
 
     def prepare(self, module: nn.Module) -> None:
         """Move a module to the device, once, and remember what was moved."""
@@ -253,7 +221,6 @@ class TorchCell:
                 module, Tensor.cpu, lambda item: not self.placement.is_there(item)
             )
         self._forget_prepared()
-        moved_objects.pop(module, None)
 
     def _note_move(self, moved: torch_move.Moved, owner: Any, what: str) -> None:
         name = self._name_of(owner)
@@ -264,7 +231,6 @@ class TorchCell:
             if isinstance(owner, nn.Module):
                 self.facts.products += torch_facts.products(name, owner)
                 self.facts.float64 += torch_facts.float64(name, owner)
-            moved_objects[owner] = name
 
     def _name_of(self, item: Any) -> str:
         names = (name for name, value in self._namespace.items() if value is item)
@@ -276,12 +242,12 @@ class TorchCell:
         tensors = [item for item in pytree.tree_leaves((args, kwargs)) if isinstance(item, Tensor)]
         rows = next((item.shape[0] for item in tensors if item.dim()), None)
         if all(self.placement.is_there(item) for item in tensors):
-            if rows is not None and self._step_ended:
-                self._count_rows(rows)
+            if rows is not None and self._steps.ended:
+                self._steps.rows(rows)
             return args, kwargs
         if rows is not None:
-            if self._step_ended or rows != self.placement.rows:
-                self._count_rows(rows)
+            if self._steps.ended or rows != self.placement.rows:
+                self._steps.rows(rows)
             self.placement.rows = rows
         return pytree.tree_map_only(Tensor, self.placement.bring, (args, kwargs))
 
@@ -290,7 +256,7 @@ class TorchCell:
     def batch_begins(self) -> None:
         """End the step of the batch before, when no optimizer did."""
         self._resume()
-        if not self._step_ended:
+        if not self._steps.ended:
             self._end_step()
 
     @contextmanager
@@ -310,13 +276,11 @@ class TorchCell:
     def feed(self, batch: Any, waited_s: float) -> Any:
         """Return a loader's batch on the device, and count it."""
         self.facts.input_wait_s += waited_s
-        self._batches += 1
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             placed, rows = torch_feed.place_batch(batch, self._feed_tensor)
         if rows is not None:
             self.placement.rows = rows
-            self._count_rows(rows)
-        self._tell_steps()
+        self._steps.batch(rows)
         return placed
 
     def _feed_tensor(self, tensor: Tensor) -> Tensor:
@@ -325,12 +289,6 @@ class TorchCell:
         placed = self.placement.split(tensor)
         self.placement.fed.add(placed)
         return placed
-
-    def _count_rows(self, rows: int) -> None:
-        self._step_ended = False
-        self._rows_since_step += rows
-        self._examples_seen += rows
-        self._batch_sizes[rows] += 1
 
     # --- steps ----------------------------------------------------------------------------
 
@@ -371,43 +329,19 @@ class TorchCell:
             return
         self._resume()
         self._restore_fused()
-        self._trace_s += time.perf_counter() - self._optimizer_started
-        self._steps[id(optimizer)] += 1
-        self.facts.steps = max(self._steps.values())
-        self._examples_trained += self._rows_since_step
-        self._rows_since_step = 0
-        self._tell_steps()
+        self._steps.trace_s += time.perf_counter() - self._optimizer_started
+        self._steps.optimizer_stepped(optimizer)
         self._end_step()
 
     def _end_step(self) -> None:
-        """Hand the recorded work to the device as one program. Does not wait."""
-        started = time.perf_counter()
-        torch_xla.sync()
-        took = time.perf_counter() - started
-        self._trace_s += max(0.0, took - self._note_compiles())
-        self._busy.step_ended()
-        self._step_ended = True
-        self._calls_in_step.clear()
-        self._backwards_before = self._meet.backwards
-
-    def _note_compiles(self) -> float:
-        """Note the programs compiled since the last time, and return the compiler's time."""
-        compiles = metrics.counter_value(_COMPILES) or 0
-        if compiles == self._compiles:
-            return 0.0  # reading the times costs more than a small step
-        shapes = f"{self.placement.rows} rows" if self.placement.rows is not None else ""
-        line = self._code.line()
-        self.facts.compiled += [Compile(line, shapes)] * (compiles - self._compiles)
-        before, self._compiled_s = self._compiled_s, seconds_in("CompileTime")
-        self._compiles = compiles
-        return self._compiled_s - before
+        self._steps.end(self._meet.backwards)
 
     def _has_read(self) -> None:
         """Note which line of the cell brought values back to the host."""
         line = self._code.line()
         if line is not None:
             self.facts.read_lines[line] = self.facts.read_lines.get(line, 0) + 1
-        self._note_compiles()
+        self._steps.note_compiles()
 
     # --- the mode -------------------------------------------------------------------------
 

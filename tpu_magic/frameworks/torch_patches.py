@@ -133,7 +133,6 @@ def _persons_answer(answer: Callable[[Any], Any]) -> Any:
         def asked(*args: Any, **kwargs: Any) -> Any:
             caller = sys._getframe(1).f_globals  # noqa: SLF001
             if caller is namespace and threading.get_ident() == thread:
-                cell.copied_cuda_code = True
                 return answer(cell)
             return original(*args, **kwargs)
 
