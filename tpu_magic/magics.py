@@ -70,6 +70,12 @@ class TpuMagics(Magics):
         wanted = _parsed(parser, command.SetupOptions, line)
         if wanted is None:
             return
+        if wanted.compiler:
+            from tpu_magic.check import environment
+
+            consent = (wanted.yes or self.install_without_asking) and not wanted.dry_run
+            environment.set_up(consent=consent and not wanted.check, show=print)
+            return
         report = command.run(wanted, self.shell, consent=self.install_without_asking)
         self._give(report, wanted)
 

@@ -55,7 +55,7 @@ def test_a_bad_value_is_one_line(line):
         parse(line)
 
 
-@pytest.mark.parametrize("more", [{"compiler": True}, {"hosts": "a,b"}])
+@pytest.mark.parametrize("more", [{"hosts": "a,b"}])
 def test_what_is_not_there_yet_says_so(world, more):
     with pytest.raises(UsageError, match="not there yet"):
         world.run(**more)

@@ -95,6 +95,18 @@ def plan() -> list[str]:
     ]
 
 
+def set_up(*, consent: bool, show: Callable[[str], None]) -> None:
+    """Do what `%tpu_setup --compiler` asks: say where the compiler is, plan it, or make it."""
+    place = prepare(consent, show)
+    if place is not None:
+        where = "an environment of its own" if place.own else "this notebook's packages"
+        show(f"the compiler is there: {place.label()}, in {where}")
+        return
+    for line in plan():
+        show(line)
+    show("nothing was done: %tpu_setup --compiler --yes consents to it")
+
+
 def prepare(consent: bool, show: Callable[[str], None] = lambda _: None) -> CompilerPlace | None:
     """Make the environment of the compiler, if the person consents and there is none that serves.
 

@@ -193,9 +193,8 @@ def run(
 
 
 def _refuse_what_is_not_there(options: SetupOptions) -> None:
-    for name in ("compiler", "hosts"):
-        if getattr(options, name):
-            raise UsageError(f"--{name} is not there yet in this version of tpu_magic")
+    if options.hosts:
+        raise UsageError("--hosts is not there yet in this version of tpu_magic")
     if options.version is not None and "nightly" not in options.version:
         try:
             Version(options.version)

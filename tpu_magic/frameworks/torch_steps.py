@@ -1,0 +1,153 @@
+"""The steps of a torch cell: where they end, how many there were, and what they cost the host.
+
+Nothing in plain PyTorch ends a step for XLA: without an end, a loop is one program. A step
+ends after an optimizer's step, at the next batch when no optimizer stepped, and at a model's
+next call when its last one is done.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import Counter
+from typing import Any
+
+import torch
+import torch_xla
+from torch_xla.debug import metrics
+
+from tpu_magic.frameworks.base import CellFacts, Compile
+from tpu_magic.frameworks.torch_busy import BusyTime
+from tpu_magic.frameworks.torch_facts import Cell
+from tpu_magic.frameworks.torch_runtime import seconds_in
+
+_MOST_CALLS_IN_STEP = 16
+_COMPILES = "UncachedCompile"
+# The runtime counts here how long the host stood before a device that was behind.
+_BLOCKED = "DeviceLockWait"
+
+
+class Steps:
+    """Counts and ends the steps of one cell.
+
+    Parameters
+    ----------
+    facts
+        Where the counts are told, also while the cell runs.
+    code
+        Tells which line of the cell is running.
+
+    Attributes
+    ----------
+    ended
+        Whether nothing was recorded since the last end.
+    trace_s
+        Host time in recording, as told by who recorded.
+    optimizer_steps
+        How often optimizers stepped.
+    """
+
+    def __init__(self, facts: CellFacts, code: Cell) -> None:
+        self._facts = facts
+        self._code = code
+        self._busy = BusyTime()
+        self.ended = True
+        self.trace_s = 0.0
+        self.optimizer_steps = 0
+        self._rounds = 0
+        self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._batches = 0
+        self._last_rows: int | None = None
+        self._rows_since_step = 0
+        self._trained = 0
+        self._seen = 0
+        self._sizes: Counter[int] = Counter()
+        self._calls: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._backwards = 0
+        self._blocked_before_s = seconds_in(_BLOCKED)
+        self._compiles = metrics.counter_value(_COMPILES) or 0
+        self._compiled_s = seconds_in("CompileTime")
+
+    def batch(self, rows: int | None) -> None:
+        """Note a batch that a loader gave."""
+        self._batches += 1
+        if rows is not None:
+            self.rows(rows)
+        self._tell()
+
+    def rows(self, rows: int) -> None:
+        """Note rows that go into this step."""
+        self.ended = False
+        self._last_rows = rows
+        self._rows_since_step += rows
+        self._seen += rows
+        self._sizes[rows] += 1
+
+    def begins_with(self, module: Any, backwards: int) -> bool:
+        """Say whether a module's call begins a step of a loop that nothing else ends.
+
+        A module that is called again after a `backward`, or with no gradients wanted, begins
+        anew; else it may be called several times in a step (twin networks), but not without
+        bound.
+
+        Parameters
+        ----------
+        backwards
+            How many `backward` calls there were in the cell.
+        """
+        calls = self._calls.get(module, 0)
+        self._calls[module] = calls + 1
+        done = backwards > self._backwards or not torch.is_grad_enabled()
+        return calls >= (1 if done else _MOST_CALLS_IN_STEP)
+
+    def optimizer_stepped(self, optimizer: Any) -> None:
+        """Count an optimizer's step. Optimizers that take turns make one step together."""
+        self.optimizer_steps += 1
+        if optimizer in self._stepped or not self._rounds:
+            self._stepped.clear()
+            self._rounds += 1
+        self._stepped.add(optimizer)
+        self._trained += self._rows_since_step
+        self._rows_since_step = 0
+        self._tell()
+
+    def end(self, backwards: int) -> None:
+        """Hand the recorded work to the device as one program. Does not wait."""
+        started = time.perf_counter()
+        torch_xla.sync()
+        took = time.perf_counter() - started
+        self.trace_s += max(0.0, took - self.note_compiles())
+        self._busy.step_ended()
+        self.ended = True
+        self._facts.unended_calls = max(self._calls.values(), default=0)
+        self._calls.clear()
+        self._backwards = backwards
+
+    def note_compiles(self) -> float:
+        """Note the programs compiled since the last time, and return the compiler's time."""
+        compiles = metrics.counter_value(_COMPILES) or 0
+        if compiles == self._compiles:
+            return 0.0  # reading the times costs more than a small step
+        shapes = "" if self._last_rows is None else f"{self._last_rows} rows"
+        self._facts.compiled += [Compile(self._code.line(), shapes)] * (compiles - self._compiles)
+        before, self._compiled_s = self._compiled_s, seconds_in("CompileTime")
+        self._compiles = compiles
+        return self._compiled_s - before
+
+    def blocked_s(self) -> float:
+        """Return how long the host has stood before the device in this cell."""
+        return seconds_in(_BLOCKED) - self._blocked_before_s
+
+    def busy_s(self) -> float | None:
+        """Return how long the device was busy; None where that is not known."""
+        return self._busy.seconds()
+
+    def summarise(self) -> None:
+        """Tell what is known at the end."""
+        self._tell()
+        common = self._sizes.most_common(1)
+        self._facts.global_batch = common[0][0] if common else None
+
+    def _tell(self) -> None:
+        self._facts.steps = self._rounds or self._batches or None
+        self._facts.examples = (self._trained if self._rounds else self._seen) or None
