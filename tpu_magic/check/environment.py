@@ -91,7 +91,7 @@ def plan() -> list[str]:
     """Return what `prepare` would do, a line each."""
     return [
         f"make an environment of its own in {folder()} (this notebook's packages stay as they are)",
-        f"install {', '.join(_REQUIREMENTS)} there (about 600 MB)",
+        f"install {', '.join(_REQUIREMENTS)} there (about 1.3 GB)",
     ]
 
 
