@@ -148,3 +148,19 @@ def test_a_cell_with_nothing_for_the_device_says_so_first(torch_shell):
     assert not both.report.reached_device
     assert str(both.report).startswith("nothing in this cell ran on the device: ")
     assert "no model was called" in both.report.unreached_reason
+
+
+def test_a_mask_that_is_written_through_compiles_once(torch_shell):
+    """`x[x < 0] = 0`, with another number of hits in each step."""
+    earlier = "import torch\nstart = torch.randn(40, 6)\n"
+    cell = """
+        x = start @ torch.eye(6)
+        for step in range(8):
+            x[x < 0.1] = 1.0
+            x[x.sum(1) > 4] = -1
+            x = x * 1.5 - 0.4
+            last = float(x.sum())
+    """
+    both = run_both(torch_shell, earlier, cell)
+    both.check_same("x", "last")
+    assert both.report.compiles <= 4

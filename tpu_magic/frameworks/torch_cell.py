@@ -305,8 +305,8 @@ class TorchCell:
                 self._prepare_optimizer(optimizer)
         self._optimizer_started = time.perf_counter()
         closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
-        if closure is None:
-            # Its own code needs no help; a closure is the person's, and may.
+        if closure is None and not isinstance(optimizer, torch.optim.Rprop):
+            # Its own code needs no help, but for Rprop's masks; a closure is the person's.
             self._pause()
 
     def _restore_fused(self) -> None:

@@ -232,6 +232,13 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
                 args = self._to_host(args, {})[0] if there else args
                 return func(*args, **kwargs)
         self.used = True
+        if isinstance(index, Tensor) and index.dtype == torch.bool and _is_scalar(value):
+            # `x[x < 0] = 0`: as an index, a mask is another program for each number of hits.
+            mask = self.placement.bring(index)
+            mask = mask.reshape(mask.shape + (1,) * (target.dim() - mask.dim()))
+            value = self.placement.bring(value) if isinstance(value, Tensor) else value
+            target.masked_fill_(mask, value)
+            return None
         gathered = None if self.inside else self._indexing.as_data(target, index)
         index = self._indexing.with_device_tensors(index if gathered is None else gathered)
         value = self.placement.bring(value) if isinstance(value, Tensor) else value
@@ -325,6 +332,10 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
     def forget(self) -> None:
         """Drop every reference to the person's tensors."""
         self._indexing.forget()
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, (bool, int, float)) or (isinstance(value, Tensor) and not value.dim())
 
 
 def _is_place(item: Any) -> bool:
