@@ -52,7 +52,7 @@ class TorchCell:
         self._options = options
         self._namespace = namespace
         self._thread = threading.get_ident()
-        self._meet = Meet(placement, self._has_read)
+        self._meet = Meet(placement, self._reading)
         self._code = torch_facts.Cell(namespace)
         self._paused: Any = None
         self._prepared = torch_move.WeakIdentitySet()
@@ -336,8 +336,15 @@ class TorchCell:
     def _end_step(self) -> None:
         self._steps.end(self._meet.backwards)
 
-    def _has_read(self) -> None:
-        """Note which line of the cell brought values back to the host."""
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Bring values back to the host, and note which line of the cell did."""
+        __tracebackhide__ = True
+        if self._steps.ended:
+            # Plain tensor math, with no model or batch to end a step: the runtime would
+            # compute what is read, and record the rest on into an ever longer program.
+            self._end_step()
+        yield
         line = self._code.line()
         if line is not None:
             self.facts.read_lines[line] = self.facts.read_lines.get(line, 0) + 1

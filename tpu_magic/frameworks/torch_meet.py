@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -51,9 +52,11 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         True inside a module's call, where an index means the same in every step.
     """
 
-    def __init__(self, placement: Placement, has_read: Callable[[], None]) -> None:
+    def __init__(
+        self, placement: Placement, reading: Callable[[], AbstractContextManager[None]]
+    ) -> None:
         super().__init__()
-        self._has_read = has_read
+        self._reading = reading
         self.placement = placement
         self.helped = False
         self.used = False
@@ -107,9 +110,8 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         tensor = tensor.detach()
         if not self.placement.is_there(tensor):
             return func(tensor, *rest, **kwargs)
-        result = func(self.placement.whole(tensor), *rest, **kwargs)
-        self._has_read()
-        return result
+        with self._reading():
+            return func(self.placement.whole(tensor), *rest, **kwargs)
 
     def _compute(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
@@ -251,9 +253,8 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         if name == "cpu":
             if not self.placement.is_there(tensor):
                 return func(*args, **kwargs)
-            result = func(self.placement.whole(tensor), *rest, **kwargs)
-            self._has_read()
-            return result
+            with self._reading():
+                return func(self.placement.whole(tensor), *rest, **kwargs)
         if name == "to":
             # A loader's batch is on the device without the person's doing: what their code
             # does for the host leaves it there.
@@ -274,8 +275,8 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         tensor, *rest = args
         if self.placement.is_there(tensor):
             self.helped = True
-            tensor = self.placement.read(tensor)
-            self._has_read()
+            with self._reading():
+                tensor = self.placement.read(tensor)
         return func(tensor, *rest, **kwargs)
 
     def _backward(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
