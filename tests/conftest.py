@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import pytest
@@ -12,6 +13,10 @@ from traitlets.config import Config
 from tests.support import fake_framework
 from tests.support.kernels import Kernel
 from tpu_magic import frameworks
+
+# A runner that starts in the background hands down an ignored SIGINT, also to kernels; the
+# tests of interrupts need what a person's process has.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Virtual devices of the tests that share this process's runtime: more than one, so that
 # everything is tested sharded; few, since every program is compiled for each.

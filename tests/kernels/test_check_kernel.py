@@ -21,6 +21,8 @@ for i in range(90):
 
 
 def test_a_cell_is_checked_and_an_interrupt_leaves_no_child(kernel):
+    if kernel.run("__import__('importlib.util').util.find_spec('libtpu') is None").value == "True":
+        pytest.skip("the TPU compiler is not in this environment")
     kernel.run(
         "import torch\nnet = torch.nn.Linear(256, 256)\nopt = torch.optim.Adam(net.parameters())\n"
         "x = torch.randn(64, 256)\nbefore = net.weight.sum().item()"

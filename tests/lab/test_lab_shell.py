@@ -9,7 +9,7 @@ import pytest
 from IPython.core.error import UsageError
 
 from tests.lab.conftest import COMM_ID
-from tpu_magic import lab
+from tpu_magic import frameworks, lab
 
 
 class Kernel:
@@ -78,6 +78,14 @@ def test_what_cannot_be_asked_costs_a_packet_and_not_the_cell(kernel, fake_shell
     assert kernel.last["cell"] is None
 
 
+@pytest.fixture
+def alone(monkeypatch, fake_shell):
+    """Make the fake the only framework: other tests of this process may have connected theirs."""
+    fake = fake_shell.fake
+    monkeypatch.setattr(frameworks, "running", lambda: [fake] if fake.up else [])
+
+
+@pytest.mark.usefixtures("alone")
 def test_a_runtime_that_others_started_is_not_told_as_ours(kernel, fake_shell):
     def refuse():
         raise UsageError("not connected")
@@ -108,6 +116,7 @@ def test_a_coroutine_that_was_cut_short_ends_what_is_followed(kernel, fake_shell
     )
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_device_that_a_plain_cell_connected_is_told(kernel, fake_shell):
     before = len(kernel.sent)
     fake_shell.fake.up = False

@@ -12,6 +12,7 @@ from jupyter_client.manager import KernelManager
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 120
+RUNTIME_VARIABLES = ("XLA_", "PJRT_", "PTXLA_", "LIBTPU_", "JAX_", "KERAS_BACKEND")
 # Colours in what a kernel or a terminal shows.
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -72,8 +73,10 @@ class Kernel:
             "-f",
             "{connection_file}",
         ]
+        # What a runtime of the tests' own process left there (XLA_USE_SPMD) is not the kernel's.
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(RUNTIME_VARIABLES)}
         self._environment = {
-            **os.environ,
+            **inherited,
             "PYTHONPATH": str(ROOT),
             "CPU_NUM_DEVICES": str(devices),
             **environment,

@@ -71,7 +71,7 @@ def test_options_mean_what_timeit_means(line, changed):
         ("-v 1x x", "'1x' is not a variable name"),
         ("", "nothing to time"),
         ("-n 3", "nothing to time"),
-        ("--device tpu 1 + 1", "plain Python runs on the processor only"),
+        ("--framework plain --device tpu 1 + 1", "plain Python runs on the processor only"),
     ],
 )
 def test_mistakes_are_one_line_with_the_cure(shell, line, message):
