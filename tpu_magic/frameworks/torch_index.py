@@ -7,6 +7,7 @@ are data, one program serves every slice of that length.
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from typing import Any
 
 import torch
@@ -74,7 +75,7 @@ class Indexing:
     def remember(self, result: Tensor, base: Tensor, index: Any) -> None:
         """Remember a gathered slice, in case it is written to."""
         key, forget = id(result), self._slices.pop
-        self._slices[key] = (weakref.ref(result, lambda _: forget(key, None)), base, index)
+        self._slices[key] = (weakref.ref(result, partial(forget, key)), base, index)
 
     def make_true_view(self, target: Tensor) -> None:
         """Before a gathered slice is written to, make it the view that the person meant."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -256,7 +257,7 @@ class WeakIdentitySet:
     def add(self, item: Any) -> None:
         """Remember an object."""
         key = id(item)
-        self._references[key] = weakref.ref(item, lambda _: self._references.pop(key, None))
+        self._references[key] = weakref.ref(item, partial(self._references.pop, key))
 
     def discard(self, item: Any) -> None:
         """Forget an object, and the weak reference to it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -115,9 +116,10 @@ class Placement:
         if kept is not None and kept[0]() is tensor and kept[1] == version:
             return kept[2]
         made = place(tensor)
+        # The callback runs in C only: an interrupt that came in Python code there would be lost.
         if tensor.untyped_storage().resizable():
             forget = self._twins.pop
-            self._twins[key] = (weakref.ref(tensor, lambda _: forget(key, None)), version, made)
+            self._twins[key] = (weakref.ref(tensor, partial(forget, key)), version, made)
         return made
 
     def host_twin(self, tensor: Tensor) -> Tensor:
@@ -128,7 +130,7 @@ class Placement:
             return kept[2]
         made = self.read(tensor.detach())
         forget = self._host_twins.pop
-        self._host_twins[key] = (weakref.ref(tensor, lambda _: forget(key, None)), version, made)
+        self._host_twins[key] = (weakref.ref(tensor, partial(forget, key)), version, made)
         return made
 
     def bring(self, tensor: Tensor, place: Callable[[Tensor], Tensor] | None = None) -> Tensor:
