@@ -59,7 +59,7 @@ def main() -> int:
                 )
                 off += found.verdict() == "OFF"
     if wanted.only != "truth":
-        same, more, limit = (4, 4, 2.0) if wanted.quick else (14, 8, 5.0)
+        same, more, limit = (4, 4, 2.0) if wanted.quick else (42, 20, 5.0)
         for place in places:
             if place == XLA:
                 adapter("torch").connect()
