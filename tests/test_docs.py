@@ -5,18 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from tpu_magic import options
 from tpu_magic.cell import engine
 from tpu_magic.check.options import PARSER
-from tpu_magic.setup import command
+from tpu_magic.setup.options import PARSER as SETUP_PARSER
 from tpu_magic.timing.options import COMPARE, TIMEIT
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-SETUP = options.Parser("%tpu_setup", "", command.setup_options, options.output_options)
 PAGES = {
     "tpu_run.md": [engine.parser],
     "tpu_timeit.md": [TIMEIT, COMPARE],
-    "tpu_setup.md": [SETUP],
+    "tpu_setup.md": [SETUP_PARSER],
     "tpu_check.md": [PARSER],
 }
 

@@ -60,14 +60,9 @@ class TpuMagics(Magics):
         `%tpu_setup --help` lists the options.
         """
         from tpu_magic.setup import command
+        from tpu_magic.setup.options import PARSER, SetupOptions
 
-        parser = options.Parser(
-            "%tpu_setup",
-            "Know the place, plan what fits, install on consent, verify, connect.",
-            command.setup_options,
-            options.output_options,
-        )
-        wanted = _parsed(parser, command.SetupOptions, line)
+        wanted = _parsed(PARSER, SetupOptions, line)
         if wanted is None:
             return
         if wanted.compiler:

@@ -9,17 +9,17 @@ from IPython.core.error import StdinNotImplementedError, UsageError
 
 from tpu_magic import frameworks
 from tpu_magic.host.owners import Holding, Owner
-from tpu_magic.options import Parser, output_options, split_words
+from tpu_magic.options import split_words
 from tpu_magic.setup import command, stamp, versions
-from tpu_magic.setup.command import SetupOptions, Tools, setup_options
+from tpu_magic.setup.command import Tools
+from tpu_magic.setup.options import PARSER, SetupOptions
 from tpu_magic.setup.verify import Verdict
 
 OTHER = Owner(77, "python -m ipykernel_launcher", "ann", None, True, False, ("/dev/accel0",))
 
 
 def parse(line):
-    parser = Parser("%tpu_setup", "Set up.", setup_options, output_options)
-    return parser.parse_as(SetupOptions, split_words(line))
+    return PARSER.parse_as(SetupOptions, split_words(line))
 
 
 def test_every_option_is_read():
@@ -45,20 +45,13 @@ def test_every_option_is_read():
 
 
 def test_help_can_be_shown():
-    parser = Parser("%tpu_setup", "Set up.", setup_options, output_options)
-    assert "%%tpu_check" in parser.format_help()
+    assert "%%tpu_check" in PARSER.format_help()
 
 
 @pytest.mark.parametrize("line", ["--simulate 0", "--device npu", "--framework tensorflow"])
 def test_a_bad_value_is_one_line(line):
     with pytest.raises(UsageError, match=r"%tpu_setup: .*--help"):
         parse(line)
-
-
-@pytest.mark.parametrize("more", [{"hosts": "a,b"}])
-def test_what_is_not_there_yet_says_so(world, more):
-    with pytest.raises(UsageError, match="not there yet"):
-        world.run(**more)
 
 
 @pytest.mark.parametrize("version", ["2.8; rm -rf /", "--pre", "latest"])
@@ -83,12 +76,39 @@ def test_everything_fits_verifies_once_and_connects(world):
     assert world.packages.commands == []
 
 
-def test_a_second_run_in_a_connected_kernel_starts_no_child(world):
+def test_a_connected_kernel_is_verified_in_itself_and_once(world):
     world.adapter.held = True
     report = world.run()
-    assert report.connected
-    assert report.verified is None
-    assert world.verified == []
+    assert (report.connected, report.verified) == (True, True)
+    assert (world.verified, world.adapter.squares) == ([], 1)
+    assert world.run().verified is True
+    assert world.adapter.squares == 1
+
+
+def test_a_connected_kernel_that_computes_wrong_is_an_error(world):
+    world.adapter.held = True
+    world.adapter.off_by = 1.0
+    for _ in range(2):  # and nothing is remembered as verified
+        with pytest.raises(UsageError, match=r"torch does not work here: .* came out wrong"):
+            world.run()
+
+
+def test_an_error_of_a_connected_runtime_is_a_finding(world):
+    world.adapter.held = True
+    world.adapter.error = RuntimeError("RESOURCE_EXHAUSTED: out of memory allocating 64 KiB")
+    with pytest.raises(UsageError, match=r"failed in this kernel; .*more memory than the device"):
+        world.run()
+    world.adapter.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        world.run()
+
+
+def test_a_connected_runtime_that_is_not_on_the_tpu_is_an_error(world, places):
+    world.install(torch="2.9.0", torch_xla="2.9.0", libtpu="0.0.21")
+    world.facts = places["v5e"]
+    world.adapter.held = True
+    with pytest.raises(UsageError, match="a TPU is here, but torch computed on XLA CPU"):
+        world.run()
 
 
 @pytest.mark.parametrize("change", ["boot", "version"])
@@ -381,7 +401,8 @@ def test_the_good_path_is_quick_and_imports_no_framework(tmp_path):
         "import sys, time\n"
         "import IPython\n"
         "start = time.perf_counter()\n"
-        "from tpu_magic.setup.command import SetupOptions, run\n"
+        "from tpu_magic.setup.command import run\n"
+        "from tpu_magic.setup.options import SetupOptions\n"
         "report = run(SetupOptions(check=True, framework='torch'), None)\n"
         "print(time.perf_counter() - start)\n"
         "assert not {'torch', 'torch_xla', 'jax', 'tensorflow', 'keras'} & set(sys.modules)\n"

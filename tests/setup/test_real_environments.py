@@ -31,10 +31,9 @@ config.HistoryManager.enabled = False
 shell = InteractiveShell.instance(config=config)
 shell.run_cell("%load_ext tpu_magic").raise_error()
 from tpu_magic.setup import command
-from tpu_magic.options import Parser, output_options
-parser = Parser("%tpu_setup", "", command.setup_options, output_options)
+from tpu_magic.setup.options import PARSER, SetupOptions
 try:
-    report = command.run(parser.parse_as(command.SetupOptions, sys.argv[1:]), shell).to_dict()
+    report = command.run(PARSER.parse_as(SetupOptions, sys.argv[1:]), shell).to_dict()
 except UsageError as error:
     report = {"error": str(error)}
 report["imported"] = sorted({"torch", "torch_xla", "torch_tpu"} & set(sys.modules))

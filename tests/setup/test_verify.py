@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tpu_magic.frameworks import adapter
 from tpu_magic.setup import child, verify
 from tpu_magic.setup.verify import child_environ, exit_in_words
 
@@ -193,3 +196,45 @@ def test_the_child_needs_no_tpu_magic():
     text = Path(child.__file__).read_text(encoding="utf-8")
     assert "import tpu_magic" not in text
     assert "from tpu_magic" not in text
+
+
+HERE = """
+import sys
+from tpu_magic.frameworks import adapter
+from tpu_magic.setup import verify
+each = adapter(sys.argv[1])
+each.connect(simulate=2)
+print(verify.verify_here(each))
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("name", "package", "kind"),
+    [
+        ("torch", "torch_xla", "XLA CPU"),
+        ("jax", "jax", "XLA CPU"),
+        ("keras", "keras", "XLA CPU"),
+        ("tf", "tensorflow", "CPU (TensorFlow)"),
+    ],
+)
+def test_what_is_connected_really_computes_here(name, package, kind):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    done = subprocess.run(
+        [sys.executable, "-c", HERE, name],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(verify.Verdict(True, kind, 2, ""))
+
+
+def test_plain_python_and_eager_torch_multiply_as_well():
+    rows = [[1.0, 2.0], [3.0, 4.0]]
+    assert adapter("plain").square(rows) == [[7.0, 10.0], [15.0, 22.0]]
+    if importlib.util.find_spec("torch") is not None:
+        assert adapter("torch-eager").square(rows) == [[7.0, 10.0], [15.0, 22.0]]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import sys
 
+import numpy as np
+
 from tpu_magic.frameworks.base import DeviceInfo, Memory
 from tpu_magic.host import chips
 from tpu_magic.host.detect import HostFacts
 from tpu_magic.host.owners import Holding
 from tpu_magic.setup import command, install, versions
-from tpu_magic.setup.command import SetupOptions, Tools, run
+from tpu_magic.setup.command import Tools, run
+from tpu_magic.setup.options import SetupOptions
 from tpu_magic.setup.situation import Situation
 from tpu_magic.setup.verify import Verdict
 
@@ -40,6 +43,9 @@ class FakeAdapter:
         self.info = DeviceInfo(kind, count, count, on_tpu, not on_tpu, note)
         self.calls = []
         self.held = False
+        self.squares = 0
+        self.off_by = 0.0
+        self.error = None
 
     def connect(self, *, simulate=None, require_tpu=False):
         self.calls.append((simulate, require_tpu))
@@ -54,6 +60,14 @@ class FakeAdapter:
 
     def memory(self):
         return [Memory(2**20, None, 2**30)]
+
+    def square(self, rows):
+        self.squares += 1
+        if self.error is not None:
+            raise self.error
+        product = np.array(rows) @ np.array(rows)
+        product[-1, -1] += self.off_by
+        return product.tolist()
 
     def arrays(self, value):
         return [value] if isinstance(value, bytearray) else []

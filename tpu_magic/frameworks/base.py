@@ -15,6 +15,8 @@ from typing import Any, Protocol, runtime_checkable
 from tpu_magic.options import RunOptions
 
 Namespace = MutableMapping[str, Any]
+# A matrix in plain numbers, row by row.
+Rows = list[list[float]]
 
 
 @dataclass(frozen=True)
@@ -282,6 +284,10 @@ class Adapter(Protocol):
 
     def to_device(self, array: Any) -> Any:
         """Return a copy of a host array on the device (the array itself when it is there)."""
+        ...
+
+    def square(self, rows: Rows) -> Rows:
+        """Return the product of a matrix with itself, computed on the device in float32."""
         ...
 
     def versions(self) -> dict[str, str]:

@@ -26,7 +26,7 @@ from tpu_magic.host import detect
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from tpu_magic.frameworks.base import CellSession, Namespace
+    from tpu_magic.frameworks.base import CellSession, Namespace, Rows
     from tpu_magic.options import RunOptions
 
 _PACKAGES = ("jax", "jaxlib", "libtpu")
@@ -223,6 +223,16 @@ class Jax:
         import jax
 
         jax.device_get(array)
+
+    def square(self, rows: Rows) -> Rows:
+        """Return the product of a matrix with itself, computed on every device."""
+        import jax
+        import numpy as np
+
+        self.devices()
+        matrix = jax.device_put(np.asarray(rows, "float32"), self._seed.sharding)
+        product: Rows = jax.device_get(matrix @ matrix).tolist()
+        return product
 
     def versions(self) -> dict[str, str]:
         """Return the versions of what decides how jax runs here."""

@@ -21,7 +21,7 @@ from tpu_magic.host import detect
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from tpu_magic.frameworks.base import Adapter, CellSession, Namespace
+    from tpu_magic.frameworks.base import Adapter, CellSession, Namespace, Rows
     from tpu_magic.options import RunOptions
 
 # backend of Keras: the adapter that runs it
@@ -231,6 +231,11 @@ class Keras:
     def read(self, array: Any) -> None:
         """Bring an array's values to the host."""
         self.below.read(array)
+
+    def square(self, rows: Rows) -> Rows:
+        """Return the product of a matrix with itself, as the backend computes it."""
+        product: Rows = self.below.square(rows)
+        return product
 
     def versions(self) -> dict[str, str]:
         """Return the versions of Keras and its backend."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import platform
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -16,6 +17,7 @@ from tpu_magic.frameworks.base import (
     DeviceInfo,
     Memory,
     Namespace,
+    Rows,
 )
 from tpu_magic.options import RunOptions
 
@@ -92,6 +94,11 @@ class PlainPython:
     def to_device(self, array: Any) -> Any:
         """Return the array itself."""
         return array
+
+    def square(self, rows: Rows) -> Rows:
+        """Return the product of a matrix with itself."""
+        columns = list(zip(*rows, strict=True))
+        return [[sum(map(operator.mul, row, column)) for column in columns] for row in rows]
 
     def versions(self) -> dict[str, str]:
         """Return Python's version."""

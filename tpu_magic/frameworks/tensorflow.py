@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from tpu_magic.frameworks.base import CellSession, Namespace
+    from tpu_magic.frameworks.base import CellSession, Namespace, Rows
     from tpu_magic.options import RunOptions
 
 BUILDS = ("tensorflow-tpu", "tensorflow", "tensorflow-cpu")
@@ -257,6 +257,14 @@ class TensorFlow:
         """Bring a tensor's values to the host, which cannot end before they are computed."""
         for part in self.strategy.experimental_local_results(array):
             part.numpy()
+
+    def square(self, rows: Rows) -> Rows:
+        """Return the product of a matrix with itself, computed where the strategy does."""
+        import tensorflow as tf
+
+        matrix = self.to_device(tf.constant(rows, tf.float32))
+        product: Rows = (matrix @ matrix).numpy().tolist()
+        return product
 
     def versions(self) -> dict[str, str]:
         """Return the versions of what decides how TensorFlow runs here."""

@@ -20,6 +20,7 @@ from tpu_magic.frameworks.base import (
     DeviceInfo,
     Memory,
     Namespace,
+    Rows,
 )
 from tpu_magic.options import RunOptions
 
@@ -148,6 +149,15 @@ class TorchEager:
         torch.set_rng_state(processor)
         if gpus:
             torch.cuda.set_rng_state_all(gpus)
+
+    def square(self, rows: Rows) -> Rows:
+        """Return the product of a matrix with itself, on the GPU where there is one."""
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        matrix = torch.tensor(rows, dtype=torch.float32, device=device)
+        product: Rows = (matrix @ matrix).tolist()
+        return product
 
     def versions(self) -> dict[str, str]:
         """Return the versions of torch and Python."""

@@ -22,6 +22,7 @@ from tpu_magic.frameworks.base import (
     DeviceInfo,
     Memory,
     Namespace,
+    Rows,
 )
 from tpu_magic.host import detect
 from tpu_magic.options import RunOptions
@@ -308,6 +309,14 @@ class TorchXla:
 
         if state is not None:
             xla_model.set_rng_state(state)
+
+    def square(self, rows: Rows) -> Rows:
+        """Return the product of a matrix with itself, computed on every device."""
+        import torch
+
+        matrix = self.to_device(torch.tensor(rows, dtype=torch.float32, device="cpu"))
+        product: Rows = (matrix @ matrix).cpu().tolist()
+        return product
 
     def versions(self) -> dict[str, str]:
         """Return the versions of what decides how torch runs here."""

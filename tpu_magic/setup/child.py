@@ -13,9 +13,14 @@ SIZE = 128
 Found = tuple[str, int, float]  # platform, devices, sum over the product
 
 
+def matrix() -> list[list[int]]:
+    """Return A[i][j] = (i + 2 j) % 5: small integers, exact in bfloat16."""
+    return [[(i + 2 * j) % 5 for j in range(SIZE)] for i in range(SIZE)]
+
+
 def expected() -> int:
-    """Return the sum over A @ A for A[i][j] = (i + 2 j) % 5: small integers, exact in bfloat16."""
-    a = [[(i + 2 * j) % 5 for j in range(SIZE)] for i in range(SIZE)]
+    """Return the sum over A @ A."""
+    a = matrix()
     columns = [sum(row[k] for row in a) for k in range(SIZE)]
     return sum(columns[k] * sum(a[k]) for k in range(SIZE))
 

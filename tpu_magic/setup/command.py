@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ from tpu_magic.frameworks.base import Adapter
 from tpu_magic.frameworks.choose import framework_of
 from tpu_magic.host.detect import HostFacts, detect
 from tpu_magic.host.owners import Holding, owners
-from tpu_magic.options import Parser, framework_options, one_of, tpu_options, whole_number
-from tpu_magic.setup import install, stamp, verify, versions
+from tpu_magic.setup import install, stamp, versions
 from tpu_magic.setup.findings import demands_line, fatal_imports, findings
+from tpu_magic.setup.options import SetupOptions
 from tpu_magic.setup.plan import make_plan
 from tpu_magic.setup.report import SetupReport
 from tpu_magic.setup.situation import Plan, Situation
+from tpu_magic.setup.verify import Verdict, verify, verify_here
 
 # What speaks for a framework when nothing is loaded, the first that is installed.
 _BY_PACKAGE = {
@@ -38,60 +40,6 @@ _BY_PACKAGE = {
     "tensorflow-cpu": "tf",
     "tensorflow-tpu": "tf",
 }
-
-
-@dataclass(frozen=True)
-class SetupOptions:
-    """The options of `%tpu_setup`, parsed."""
-
-    check: bool = False
-    dry_run: bool = False
-    yes: bool = False
-    framework: str = "auto"
-    version: str | None = None
-    device: str = "auto"
-    simulate: int | None = None
-    require_tpu: bool = False
-    no_connect: bool = False
-    reset: bool = False
-    compiler: bool = False
-    hosts: str | None = None
-    quiet: bool = False
-    output: str | None = None
-
-
-def setup_options(parser: Parser) -> None:
-    """Add the options of `%tpu_setup` that no other magic has."""
-    framework_options(parser)
-    tpu_options(parser)
-    flags = {
-        "--check": "look only: change nothing, import no framework",
-        "--dry-run": "print the plan as commands, do nothing",
-        "--yes": "install what the plan says without asking",
-        "--no-connect": "leave the devices alone, for code that launches its own processes",
-        "--reset": "start over: says what that takes here",
-        "--compiler": "prepare the compiler of %%%%tpu_check",
-    }
-    for flag, text in flags.items():
-        parser.add_argument(flag, action="store_true", help=text)
-    parser.add_argument(
-        "--version", default=None, metavar="V", help="release of the framework: 2.8, 2.9.0"
-    )
-    parser.add_argument(
-        "--device",
-        type=one_of("auto", "tpu", "gpu", "cpu"),
-        default="auto",
-        metavar="NAME",
-        help="auto, tpu, gpu or cpu (default: auto, the best that is here)",
-    )
-    parser.add_argument(
-        "--simulate",
-        type=whole_number(),
-        default=None,
-        metavar="N",
-        help="N virtual devices made of the processor, where there is no TPU",
-    )
-    parser.add_argument("--hosts", default=None, metavar="LIST", help="the hosts of a slice")
 
 
 @dataclass(frozen=True)
@@ -112,8 +60,8 @@ class Tools:
         Returns the adapter of a name.
     run
         Runs an installer's command.
-    verify
-        Uses a framework in a child process.
+    verify, verify_here
+        Use a framework in a child process, or in this one where it holds the devices.
     ask
         Asks the person, and returns the answer.
     say
@@ -128,7 +76,8 @@ class Tools:
     holding: Callable[[], Holding] = owners
     adapter: Callable[[str], Adapter] = frameworks.adapter
     run: install.Runner = install.run_child
-    verify: Callable[..., verify.Verdict] = verify.verify
+    verify: Callable[..., Verdict] = verify
+    verify_here: Callable[[Adapter], Verdict] = verify_here
     ask: Callable[[str], str] = input
     say: Callable[[str], None] = print
     folder: Path = field(default_factory=stamp.cache_folder)
@@ -157,7 +106,7 @@ def run(
         an install or a verification that failed, a chip that someone else holds.
     """
     tools = tools or Tools()
-    _refuse_what_is_not_there(options)
+    _refuse_version(options)
     situation = _look(options, tools)
     _refuse_device(options, situation)
     plan = make_plan(situation)
@@ -186,15 +135,16 @@ def run(
             versions.note_replaced(loaded)
             return _restart(report)
     if adapter is not None and adapter.connected():
-        return _connect(_known(report, situation, plan, tools), adapter, options)
+        report = _connect(report, adapter, options)
+        return _verify(report, situation, plan, tools, partial(tools.verify_here, adapter))
     _refuse_conflict(situation, plan, held)
-    report = _verify(report, situation, plan, options, tools)
+    report = _verify(
+        report, situation, plan, tools, partial(_in_child, situation, plan, options, tools)
+    )
     return report if adapter is None else _connect(report, adapter, options)
 
 
-def _refuse_what_is_not_there(options: SetupOptions) -> None:
-    if options.hosts:
-        raise UsageError("--hosts is not there yet in this version of tpu_magic")
+def _refuse_version(options: SetupOptions) -> None:
     if options.version is not None and "nightly" not in options.version:
         try:
             Version(options.version)
@@ -343,26 +293,34 @@ def _refuse_conflict(situation: Situation, plan: Plan, held: Holding) -> None:
     if hosts > 1 and not alone and situation.target == "tpu":
         raise UsageError(
             f"this is 1 of {hosts} hosts of a slice, and a TPU that is started on one of them "
-            "waits for the others: run the same program on every host (--hosts is not there "
-            "yet), or set TPU_PROCESS_BOUNDS=1,1,1 and TPU_CHIPS_PER_PROCESS_BOUNDS to use this "
-            "host alone"
+            "waits for the others: run the same script on every host (gcloud compute tpus tpu-vm "
+            "ssh NAME --zone ZONE --worker=all --command 'python script.py'), or set "
+            "TPU_PROCESS_BOUNDS=1,1,1 and TPU_CHIPS_PER_PROCESS_BOUNDS to use this host alone"
         )
     limited = any(situation.environ.get(f"TPU_VISIBLE_{what}") for what in ("CHIPS", "DEVICES"))
     if situation.target == "tpu" and not limited and held.others:
         raise UsageError(f"the TPU is busy: {'; '.join(owner.sentence() for owner in held.others)}")
 
 
-def _verify(
-    report: SetupReport, situation: Situation, plan: Plan, options: SetupOptions, tools: Tools
-) -> SetupReport:
-    """Use the package set once in a child, unless that was done since the last boot."""
-    report = _known(report, situation, plan, tools)
-    if report.verified:
-        return report
+def _in_child(situation: Situation, plan: Plan, options: SetupOptions, tools: Tools) -> Verdict:
     if not options.quiet:
         tools.say("verifying in a child process (once for a package set) …")
     environ = {**plan.environ, **situation.environ}
-    verdict = tools.verify(plan.adapter, situation.facts, environ)
+    return tools.verify(plan.adapter, situation.facts, environ)
+
+
+def _verify(
+    report: SetupReport,
+    situation: Situation,
+    plan: Plan,
+    tools: Tools,
+    use: Callable[[], Verdict],
+) -> SetupReport:
+    """Use the package set once, unless that was done since the last boot."""
+    report = _known(report, situation, plan, tools)
+    if report.verified:
+        return report
+    verdict = use()
     if not verdict.ok:
         raise UsageError(f"{situation.framework} does not work here: {verdict.message}")
     if situation.target == "tpu" and verdict.device != "TPU":

@@ -1,4 +1,7 @@
-"""Does it really work: in a child process with a timeout, so that an abort costs no variable."""
+"""Does it really work: in a child process with a timeout, so that an abort costs no variable.
+
+Where this process holds the devices already, in the process itself.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tpu_magic.frameworks.base import Adapter
 from tpu_magic.host.detect import HostFacts
+from tpu_magic.setup import child as once
 from tpu_magic.setup.signatures import explain
 
 TIMEOUT_S = 180.0
@@ -24,14 +29,14 @@ _GOOGLE = ("cloud-tpu-vm", "gke")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the child found.
+    """What came of using a framework once.
 
     Attributes
     ----------
     ok
         Whether import, devices and a matrix product with a checked result all worked.
     device, count
-        Platform that the runtime reports (`TPU`, `CPU`), and its devices; None on failure.
+        `TPU`, or what else the runtime reports, and the number of devices; None on failure.
     message
         What failed, in words; empty when nothing did.
     """
@@ -88,10 +93,33 @@ def verify(
     found = _result(output)
     if child.returncode != 0 or found is None:
         return _failed(output, exit_in_words(child.returncode))
-    if found["total"] != found["expected"]:
-        wrong = f"a matrix product came out wrong: {found['total']} instead of {found['expected']}"
+    return _compared(
+        float(found["total"]), float(found["expected"]), str(found["device"]), int(found["count"])
+    )
+
+
+def verify_here(adapter: Adapter) -> Verdict:
+    """Use a framework once in this process, which holds the devices: no child could have them.
+
+    Parameters
+    ----------
+    adapter
+        The adapter, connected.
+    """
+    try:
+        info = adapter.devices()
+        product = adapter.square([[float(x) for x in row] for row in once.matrix()])
+    except Exception as error:  # noqa: BLE001 - whatever the runtime raises is the finding
+        return _failed(f"{type(error).__name__}: {error}", "it failed in this kernel")
+    kind = "TPU" if info.on_tpu else info.kind
+    return _compared(sum(map(sum, product)), once.expected(), kind, info.count)
+
+
+def _compared(total: float, expected: float, device: str, count: int) -> Verdict:
+    if total != expected:
+        wrong = f"a matrix product came out wrong: {total:g} instead of {expected:g}"
         return Verdict(False, None, None, wrong)
-    return Verdict(True, str(found["device"]), int(found["count"]), "")
+    return Verdict(True, device, count, "")
 
 
 def child_environ(facts: HostFacts, environ: Mapping[str, str]) -> dict[str, str]:
