@@ -55,6 +55,8 @@ def test_lines_are_read_as_a_shell_reads_them(parser, line, changed):
     ("line", "message"),
     [
         ("--framework trch", "'trch' is not one of auto, torch, keras, tf, jax; did"),
+        ("--framework torch_tpu", "does not drive TorchTPU"),
+        ("--framework TorchTPU", "does not drive TorchTPU"),
         ("--framework zzz", "is not one of auto, torch, keras, tf, jax;"),
         ("--devices 2", "'2' is not one of all, 1"),
         ("--presicion high", "unknown option '--presicion', did you mean --precision?"),

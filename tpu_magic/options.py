@@ -162,11 +162,22 @@ def variable(text: str) -> str:
     return text
 
 
+def _framework(text: str) -> str:
+    """Convert an option's value to a framework's name; one that is not driven yet is explained."""
+    from tpu_magic.frameworks import NOT_YET
+
+    wanted = re.sub("[^a-z]", "", text.lower())
+    for name, (reason, cure) in NOT_YET.items():
+        if wanted == re.sub("[^a-z]", "", name):
+            raise argparse.ArgumentTypeError(f"{reason}: {cure}")
+    return one_of(*FRAMEWORKS)(text)
+
+
 def framework_options(parser: Parser) -> None:
     """Add the choice of the framework."""
     parser.add_argument(
         "--framework",
-        type=one_of(*FRAMEWORKS),
+        type=_framework,
         default="auto",
         metavar="NAME",
         help=f"{', '.join(FRAMEWORKS)} (default: auto, by what the notebook uses)",

@@ -1,5 +1,7 @@
 """What a person reads: the one line, and what is said of a search."""
 
+import pytest
+
 from tpu_magic.check.verdict import CheckReport, CheckTable, ProgramReport, operations
 from tpu_magic.report import render
 
@@ -36,7 +38,15 @@ def test_a_search_says_what_was_tried():
 def test_an_estimate_is_labelled_and_absent_without_being_asked_for():
     assert "estimate" not in str(FITS)
     timed = CheckReport("v5e-1", compiles=True, fits=True, estimate_s=0.02, optimization="full")
-    assert "compiler's estimate, never measured: 20.0 ms" in str(timed)
+    assert "compiler's estimate, never measured: 20.0 ms\n" in f"{timed}\n"
+
+
+@pytest.mark.parametrize(("kind", "derived"), [("TPU v5 lite", True), ("TPU v4", False)])
+def test_an_estimate_by_a_clock_that_nobody_published_says_so(kind, derived):
+    timed = CheckReport(
+        "x", compiles=True, fits=True, estimate_s=0.02, optimization="full", device_kind=kind
+    )
+    assert ("20.0 ms; by a clock that is derived, not published" in str(timed)) == derived
 
 
 def test_a_table_has_a_row_for_each_target_and_goes_to_json_and_back():

@@ -88,6 +88,15 @@ def test_figures_per_device_are_those_of_a_chip_divided():
 def test_derived_clock_agrees_with_the_published_peak(name, units, side):
     row = chips.by_name(name)
     assert 2 * units * side**2 * row.clock_hz == pytest.approx(row.bf16_flops, rel=0.01)
+    assert row.clock_derived
+
+
+def test_clocks_are_published_up_to_v4_only():
+    published = {row.name for row in chips.GENERATIONS if row.clock_hz and not row.clock_derived}
+    assert published == {"v2", "v3", "v4"}
+    for row in chips.GENERATIONS:
+        assert ("clock: derived" in row.source) == row.clock_derived
+        assert row.clock_hz or not row.clock_derived
 
 
 def test_every_row_can_be_told_from_every_other_and_names_its_source():

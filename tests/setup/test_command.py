@@ -366,6 +366,19 @@ def test_an_adapter_that_is_not_there_yet_is_said_before_anything_is_done(world,
     assert world.packages.commands == []
 
 
+def test_torch_tpu_is_verified_and_left_to_plain_cells(world, places):
+    world.install(torch="2.13.0", torch_tpu="0.2.0", libtpu="0.0.50.1")
+    world.facts = places["v5e"]
+    world.verdict = Verdict(True, "TPU", 1, "")
+    report = world.run()
+    assert [words[0] for words in world.verified] == ["torch-tpu"]
+    assert (report.verified, report.connected, world.adapter.calls) == (True, False, [])
+    (said,) = (note for note in report.warnings if "TorchTPU" in note)
+    assert "--version 2.9" in said
+    with pytest.raises(UsageError, match="does not drive TorchTPU"):
+        frameworks.adapter("torch-tpu")
+
+
 def test_notes_of_the_device_are_shown(world, fake_adapter):
     world.adapter = fake_adapter(note="1 of 8 devices: started in cell 3")
     assert str(world.run()).splitlines()[-1] == "  ! 1 of 8 devices: started in cell 3"

@@ -45,7 +45,7 @@ def test_a_plain_machine_says_that_there_is_nothing(machine):
     report = look(machine(), Holding(unreadable=3))
     assert (report.accelerator, report.devices, report.connected) == (None, (), None)
     text = str(report)
-    assert text.startswith("no TPU here (plain)")
+    assert text.startswith("no TPU here (a plain machine)")
     assert "not connected" in text
     assert "no chip to hold" in text
     assert "other accounts" not in text

@@ -232,7 +232,16 @@ def test_an_unknown_release_is_answered_with_those_that_there_are(plan):
     made = plan({}, version="2.11", python=(3, 12))
     assert made.refusal == "torch_xla has no release 2.11"
     assert made.ways[0].endswith("2.9, 2.8")
-    assert "nightly" in plan({}, version="nightly").refusal
+
+
+def test_a_nightly_is_refused_in_words_that_name_the_way(plan):
+    refusal = plan({}, version="nightly").refusal
+    assert refusal.startswith("--version nightly: there are no nightly wheels")
+    assert "2.9.0" in refusal
+    made = plan({"jax": "0.7.2"}, version="nightly", framework="jax")
+    assert made.refusal.startswith("--version nightly: ")
+    assert "torch" not in made.refusal
+    assert made.ways[0].startswith("%tpu_setup --framework jax takes")
 
 
 def test_torch_tpu_on_a_tpu_fits_when_libtpu_is_there(plan):

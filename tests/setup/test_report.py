@@ -29,7 +29,7 @@ def test_ready_on_a_tpu_is_short():
     )
     assert text.splitlines() == [
         "TPU v5e: 1 device, verified",
-        "  on colab: torch 2.9.0+cpu, torch_xla 2.9.0",
+        "  on Colab: torch 2.9.0+cpu, torch_xla 2.9.0",
     ]
 
 
@@ -42,7 +42,7 @@ def test_a_look_shows_reasons_and_that_nothing_is_to_do():
     text = str(report(reasons=("no TPU chip on the PCI bus",), warnings=("XRT_X is ignored",)))
     assert text.splitlines() == [
         "no TPU here",
-        "  on plain: torch 2.9.0+cpu, torch_xla 2.9.0",
+        "  on a plain machine: torch 2.9.0+cpu, torch_xla 2.9.0",
         "  everything fits, nothing to do",
         "  · no TPU chip on the PCI bus",
         "  ! XRT_X is ignored",
@@ -56,7 +56,7 @@ def test_a_look_shows_reasons_and_that_nothing_is_to_do():
         ({"plan": ("pip install a",), "ways": ("or b",)}, "instead: or b"),
         ({"refusal": "no wheel", "ways": ("take 2.9",)}, "way out: take 2.9"),
         ({"installed": ("a==1",), "log_file": "/l"}, "installed: a==1 (log: /l)"),
-        ({"versions": {}}, "on plain: no framework is installed"),
+        ({"versions": {}}, "on a plain machine: no framework is installed"),
     ],
 )
 def test_what_is_to_do_is_shown(more, line):

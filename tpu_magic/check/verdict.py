@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from tpu_magic.host import chips
 from tpu_magic.report import render
 from tpu_magic.report.advice import Advice
 from tpu_magic.report.render import Table, View
@@ -207,6 +208,7 @@ class CheckReport(Result):
         if self.estimate_s is not None:
             lines.append(
                 f"compiler's estimate, never measured: {render.seconds(self.estimate_s)}"
+                + ("; by a clock that is derived, not published" if self._clock_derived() else "")
                 + ("; exchange between devices not counted" if self._exchanges() else "")
             )
         if self.compiles and self.error:
@@ -243,6 +245,10 @@ class CheckReport(Result):
 
     def _exchanges(self) -> bool:
         return bool(self.programs and self.programs[0].collectives)
+
+    def _clock_derived(self) -> bool:
+        generation = chips.by_device_kind(self.device_kind)
+        return generation is not None and generation.clock_derived
 
     def _figures(self, program: ProgramReport) -> Table:
         rows = [

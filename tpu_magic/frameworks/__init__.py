@@ -21,6 +21,14 @@ REGISTRY = {
     "jax": ("tpu_magic.frameworks.jax", "Jax"),
     "plain": ("tpu_magic.frameworks.plain", "PlainPython"),
 }
+# What people ask for that no adapter drives yet: what that means, and what to do.
+NOT_YET = {
+    "torch-tpu": (
+        "tpu_magic does not drive TorchTPU (torch_tpu), the successor of torch_xla, yet",
+        "plain cells use it by themselves (device 'tpu', on a TPU only); for %%tpu_run, "
+        "%tpu_setup --version 2.9 puts torch 2.9 with torch_xla in its place",
+    ),
+}
 # Where the package that an adapter is about has another name than the adapter.
 _PACKAGES = {"torch-eager": "torch", "tf": "tensorflow"}
 
@@ -34,6 +42,8 @@ def adapter(name: str) -> Adapter:
     IPython.core.error.UsageError
         When there is no adapter of that name yet.
     """
+    if name in NOT_YET:
+        raise UsageError(": ".join(NOT_YET[name]))
     try:
         module, attribute = REGISTRY[name]
     except KeyError:

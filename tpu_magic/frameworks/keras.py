@@ -16,6 +16,7 @@ from IPython.core.error import UsageError
 
 from tpu_magic import frameworks
 from tpu_magic.frameworks.base import Availability, Counters, DeviceInfo, Memory
+from tpu_magic.frameworks.environ import environment
 from tpu_magic.host import detect
 
 if TYPE_CHECKING:
@@ -261,15 +262,8 @@ def load(backend: str) -> Any:
     """Import Keras with a backend, which it reads from the environment once, at its import."""
     if "keras" in sys.modules:
         return sys.modules["keras"]
-    before = os.environ.get("KERAS_BACKEND")
-    os.environ["KERAS_BACKEND"] = backend
-    try:
+    with environment({"KERAS_BACKEND": backend}):
         return importlib.import_module("keras")
-    finally:
-        if before is None:
-            del os.environ["KERAS_BACKEND"]
-        else:
-            os.environ["KERAS_BACKEND"] = before
 
 
 def configured() -> str | None:

@@ -18,6 +18,7 @@ import keras
 from IPython.core.error import UsageError
 
 from tpu_magic.frameworks.base import CellFacts
+from tpu_magic.report import render
 
 if TYPE_CHECKING:
     from tpu_magic.frameworks.base import Adapter, Namespace
@@ -175,8 +176,7 @@ class KerasCell:
         """Take an object onto the devices, and remember its name."""
         if taken := self._below.take(item):
             name = self._name_of(item)
-            some = f"{taken} variable{'' if taken == 1 else 's'}"
-            self.facts.moved.append(f"{name} ({some})")
+            self.facts.moved.append(f"{name} ({render.count(taken, 'variable')})")
 
     def take_if_possible(self, item: Any) -> None:
         """Take an object that the cell may not even use; say what stands against it."""

@@ -21,6 +21,7 @@ import tensorflow as tf
 from tpu_magic.frameworks import tensorflow as tensorflow_adapter
 from tpu_magic.frameworks.keras_cell import KerasCell, replaced, variables_of
 from tpu_magic.interrupts import Held
+from tpu_magic.report import render
 
 if TYPE_CHECKING:
     from tpu_magic.frameworks.base import Namespace
@@ -128,12 +129,15 @@ class OnTensorFlow:
         said = []
         if norms:
             said.append(
-                f"batch normalization ({_layers(norms)}) uses the statistics of each replica's "
-                "share, so the numbers differ from one device's: "
+                f"batch normalization ({render.count(len(norms), 'layer')}) uses the statistics of "
+                "each replica's share, so the numbers differ from one device's: "
                 "BatchNormalization(synchronized=True) uses the whole batch's"
             )
         if drops:
-            said.append(f"dropout ({_layers(drops)}) draws a mask of its own on each replica")
+            said.append(
+                f"dropout ({render.count(len(drops), 'layer')}) draws a mask of its own on each "
+                "replica"
+            )
         if clips := _clipping(getattr(model, "optimizer", None)):
             said.append(
                 f"{clips} clips each replica's share of the gradient, before the shares are "
@@ -367,7 +371,3 @@ def _clipping(optimizer: Any) -> str:
     return next(
         (f"{n}={value:g}" for n in names if (value := getattr(optimizer, n, None)) is not None), ""
     )
-
-
-def _layers(layers: list[Any]) -> str:
-    return f"{len(layers)} layer{'' if len(layers) == 1 else 's'}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
+from tpu_magic.frameworks import NOT_YET
 from tpu_magic.frameworks.base import (
     Availability,
     CellSession,
@@ -24,6 +25,7 @@ from tpu_magic.frameworks.base import (
     Namespace,
     Rows,
 )
+from tpu_magic.frameworks.environ import environment
 from tpu_magic.host import detect
 from tpu_magic.options import RunOptions
 
@@ -55,6 +57,8 @@ class TorchXla:
         """Say whether torch_xla can be used in this process."""
         if self._info is not None or "torch_xla" in sys.modules:
             return Availability(usable=True)
+        if find_spec("torch_tpu") is not None and find_spec("torch_xla") is None:
+            return Availability(False, *NOT_YET["torch-tpu"])
         for package in ("torch", "torch_xla"):
             if find_spec(package) is None:
                 return Availability(False, f"{package} is not installed here", _INSTALL)
@@ -120,7 +124,7 @@ class TorchXla:
             wanted["TPU_SKIP_MDS_QUERY"] = os.environ.get("TPU_SKIP_MDS_QUERY", "1")
             if simulate:
                 wanted["CPU_NUM_DEVICES"] = str(simulate)
-        with _environment(wanted):
+        with environment(wanted):
             runtime, torch_xla = _import_quietly()
             # It must be known before the runtime starts: SPMD cannot be switched on later,
             # and costs with one device.
@@ -373,21 +377,6 @@ def _virtual_devices() -> int:
     """Return how many CPU devices the runtime will make, by its own variable."""
     given = os.environ.get("CPU_NUM_DEVICES", "1")
     return int(given) if given.isdigit() else 1
-
-
-@contextlib.contextmanager
-def _environment(wanted: dict[str, str]) -> Iterator[None]:
-    """Set variables that the runtime reads while it starts, and put them back after."""
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _mesh(count: int) -> Any:

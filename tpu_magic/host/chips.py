@@ -48,6 +48,8 @@ class Generation:
         Bytes per second per chip.
     clock_hz
         Clock of the TensorCore in hertz; `None` where neither published nor derivable.
+    clock_derived
+        Whether no clock is published, and this one follows from the published peak.
     device_kinds
         What `jax.Device.device_kind` says, the usual spelling first.
     accelerator_types
@@ -70,6 +72,7 @@ class Generation:
     fp8_flops: float | None
     hbm_bandwidth: float
     clock_hz: float | None
+    clock_derived: bool
     device_kinds: tuple[str, ...]
     accelerator_types: tuple[str, ...]
     type_counts_cores: bool
@@ -98,51 +101,51 @@ class Generation:
 
 GENERATIONS = (
     Generation(
-        "v2", 0x0027, 0x004E, "accel", 2, 2, 16 * GIB, 46e12, None, None, 716e9, 0.70e9,
+        "v2", 0x0027, 0x004E, "accel", 2, 2, 16 * GIB, 46e12, None, None, 716e9, 0.70e9, False,
         ("TPU v2",), ("v2",), True,
         "peaks and bandwidth: jax; clock: jouppi; identity: tpu_info",
     ),
     Generation(
-        "v3", 0x0027, 0x004F, "accel", 2, 2, 32 * GIB, 123e12, None, None, 900e9, 0.94e9,
+        "v3", 0x0027, 0x004F, "accel", 2, 2, 32 * GIB, 123e12, None, None, 900e9, 0.94e9, False,
         ("TPU v3",), ("v3",), True,
         "peaks and bandwidth: docs (jax has 140e12 and 825e9); clock: jouppi; identity: tpu_info",
     ),
     Generation(
-        "v4", 0x005E, None, "accel", 2, 1, 32 * GIB, 275e12, 275e12, None, 1200e9, 1.05e9,
+        "v4", 0x005E, None, "accel", 2, 1, 32 * GIB, 275e12, 275e12, None, 1200e9, 1.05e9, False,
         ("TPU v4",), ("v4",), True,
         "peaks and bandwidth: docs (jax has 1230e9); clock: jouppi; identity: tpu_info",
     ),
     Generation(
-        "v5e", 0x0063, None, "vfio", 1, 1, 16 * GIB, 197e12, 393e12, None, 819e9, 1.5e9,
+        "v5e", 0x0063, None, "vfio", 1, 1, 16 * GIB, 197e12, 393e12, None, 819e9, 1.5e9, True,
         ("TPU v5 lite", "TPU v5e"), ("v5litepod", "v5lite", "v5e"), False,
         "peaks and bandwidth: docs (jax has 394e12 and 820e9); "
         "clock: derived, 4 units of 128 x 128",
     ),
     Generation(
-        "v5p", 0x0062, None, "vfio", 2, 1, 95 * GIB, 459e12, 918e12, 459e12, 2765e9, 1.75e9,
+        "v5p", 0x0062, None, "vfio", 2, 1, 95 * GIB, 459e12, 918e12, 459e12, 2765e9, 1.75e9, True,
         ("TPU v5", "TPU v5p"), ("v5p",), True,
         "peaks and bandwidth: docs (jax has 2460e9), int8: jax; "
         "clock: derived, 8 units of 128 x 128",
     ),
     Generation(
-        "v6e", 0x006F, None, "vfio", 1, 1, 32 * GIB, 918e12, 1836e12, 918e12, 1638e9, 1.75e9,
+        "v6e", 0x006F, None, "vfio", 1, 1, 32 * GIB, 918e12, 1836e12, 918e12, 1638e9, 1.75e9, True,
         ("TPU v6 lite", "TPU v6e"), ("v6e",), False,
         "peaks and bandwidth: docs (jax has 920e12 and 1640e9); "
         "clock: derived, 4 units of 256 x 256 (the docs page counts 2)",
     ),
     Generation(
-        "7x", 0x0076, None, "vfio", 2, 2, 192 * GIB, 2307e12, None, 4614e12, 7400e9, None,
+        "7x", 0x0076, None, "vfio", 2, 2, 192 * GIB, 2307e12, None, 4614e12, 7400e9, None, False,
         ("TPU7x",), ("tpu7x", "v7x"), True,
         "peaks: docs; bandwidth: jax; number in the accelerator type taken to count cores",
     ),
     Generation(
         "8i", 0x0083, None, "vfio", 2, 2, 309_000_000_000, 1101e12, None, 8808e12, 8600e9, None,
-        ("TPU8i",), ("tpu8i",), True,
+        False, ("TPU8i",), ("tpu8i",), True,
         "jax only; node and devices per chip not published, taken as on 7x",
     ),
     Generation(
         "8t", 0x007C, None, "vfio", 1, 1, 231_000_000_000, 996e12, 996e12, 5977e12, 6400e9, None,
-        ("TPU8t",), ("tpu8t",), True,
+        False, ("TPU8t",), ("tpu8t",), True,
         "jax only; node and devices per chip not published, taken as one per core",
     ),
 )  # fmt: skip

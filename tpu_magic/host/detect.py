@@ -19,6 +19,17 @@ from tpu_magic.host.chips import Generation
 
 # Lists of a slice's hosts. One name, or Kaggle's `local`, is one host.
 _HOST_LISTS = ("TPU_WORKER_HOSTNAMES", "TPU_PROCESS_ADDRESSES")
+# Every environment that detection knows, as a person says it after "on".
+PLACES = {
+    "colab": "Colab",
+    "kaggle": "Kaggle",
+    "gke": "a Kubernetes (GKE) pod",
+    "cloud-tpu-vm": "a Cloud TPU VM",
+    "tpu-host": "a machine with a TPU",
+    "legacy-tpu-node": "the client of an old TPU node",
+    "gpu": "a GPU machine",
+    "plain": "a plain machine",
+}
 
 
 @dataclass(frozen=True)
@@ -56,8 +67,7 @@ class HostFacts:
     Attributes
     ----------
     environment
-        `colab`, `kaggle`, `gke`, `cloud-tpu-vm`, `tpu-host` (a chip and nothing else known),
-        `legacy-tpu-node`, `gpu` or `plain`.
+        A key of `PLACES`; `tpu-host` is a chip and nothing else known.
     accelerator
         `TPU v5e`, `TPU` (a chip without a public name), `NVIDIA GPU`, or None.
     generation

@@ -134,13 +134,13 @@ class CellReport(Result):
     def _work_line(self) -> str:
         parts = []
         if self.steps:
-            parts.append(_count(self.steps, "step"))
+            parts.append(render.count(self.steps, "step"))
         if self.examples_per_s is not None:
             parts.append(f"{render.rate(self.examples_per_s).replace('/s', ' examples/s')}")
         if self.compiles is not None:
-            parts.append(_count(self.compiles, "compile"))
+            parts.append(render.count(self.compiles, "compile"))
         if self.host_reads:
-            parts.append(_count(self.host_reads, "host read"))
+            parts.append(render.count(self.host_reads, "host read"))
         if self.bytes_to_device:
             parts.append(f"{render.size(self.bytes_to_device)} to the device")
         if self.peak_memory_bytes is not None:
@@ -213,7 +213,3 @@ def _cut(wall_s: float, facts: CellFacts, counters: Counters) -> dict[str, Any]:
         }
         total = wall_s
     return {**parts, "other_s": wall_s - total}
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}".replace(",", " ")

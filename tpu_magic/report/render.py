@@ -136,6 +136,11 @@ def size(value: float | None) -> str:
     return f"{_significant(amount)} TiB"
 
 
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 step`, `12 345 steps`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}".replace(",", " ")
+
+
 def rate(value: float | None) -> str:
     """Return a rate with thousands separated: `12 340/s`."""
     if value is None:

@@ -118,7 +118,8 @@ def run(
         return _known(report, situation, plan, tools)
     if plan.refusal:
         raise UsageError("; or ".join((plan.refusal, *plan.ways)))
-    adapter = None if options.no_connect else tools.adapter(plan.adapter)
+    alone = options.no_connect or plan.adapter in frameworks.NOT_YET
+    adapter = None if alone else tools.adapter(plan.adapter)
     if options.reset:
         report = _reset(report, plan, adapter, shell)
     if not plan.fits:

@@ -8,6 +8,7 @@ from pathlib import Path
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
+from tpu_magic.frameworks import NOT_YET
 from tpu_magic.setup import versions as table
 from tpu_magic.setup.situation import Situation
 
@@ -132,6 +133,12 @@ def _within(version: str, want: str) -> bool:
         return True
 
 
+def _not_driven(situation: Situation) -> Iterator[str]:
+    both = situation.has("torch") and situation.has("torch_tpu")
+    if both and situation.framework == "torch" and situation.device != "cpu":
+        yield ": ".join(NOT_YET["torch-tpu"])
+
+
 def _end_of_line(situation: Situation) -> Iterator[str]:
     if situation.framework == "torch" and situation.has("torch_xla"):
         last = table.TORCH_XLA[0]
@@ -151,5 +158,6 @@ RULES: tuple[Rule, ...] = (
     _libtpu_wanted,
     _library_path,
     _old_runtime,
+    _not_driven,
     _end_of_line,
 )

@@ -13,7 +13,7 @@ from typing import ClassVar
 from tpu_magic import frameworks
 from tpu_magic.frameworks.base import Adapter
 from tpu_magic.host import metadata
-from tpu_magic.host.detect import HostFacts, Probe, detect
+from tpu_magic.host.detect import PLACES, HostFacts, Probe, detect
 from tpu_magic.host.limits import limits
 from tpu_magic.host.owners import Holding, owners
 from tpu_magic.report import render
@@ -95,8 +95,9 @@ class InfoReport(Result):
 
     def view(self) -> View:
         """Return what a person is shown."""
-        what = f"{self.accelerator}, {self.chips} chip(s)" if self.chips else self.accelerator
-        head = f"{what or 'no TPU here'} ({self.host})"
+        chips = render.count(self.chips, "chip")
+        what = f"{self.accelerator}, {chips}" if self.chips else self.accelerator
+        head = f"{what or 'no TPU here'} ({PLACES[self.host]})"
         state = f"connected: {self.connected}" if self.connected else "not connected"
         rows = tuple(
             (

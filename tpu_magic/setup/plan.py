@@ -18,6 +18,15 @@ from tpu_magic.setup import versions as table
 from tpu_magic.setup.plan_torch import torch_plan
 from tpu_magic.setup.situation import Plan, Situation
 
+_RELEASES_ONLY = (
+    "--version nightly: tpu_magic installs releases only, since it knows no index of nightly "
+    "builds of which it can say that they fit together"
+)
+_NO_NIGHTLY = {
+    "torch": "--version nightly: there are no nightly wheels to install, torch_xla's ended with "
+    f"its last release, {table.TORCH_XLA[0].torch_xla}"
+}
+
 
 def make_plan(situation: Situation) -> Plan:
     """Return the plan for what is wanted, from what is here."""
@@ -25,9 +34,11 @@ def make_plan(situation: Situation) -> Plan:
         return Plan(
             situation.framework,
             adapter=situation.framework,
-            refusal="there are no nightly wheels to install: torch_xla's ended with its last "
-            f"release, {table.TORCH_XLA[0].torch_xla}",
-            ways=("%tpu_setup without --version takes the newest release that fits",),
+            refusal=_NO_NIGHTLY.get(situation.framework, _RELEASES_ONLY),
+            ways=(
+                f"%tpu_setup --framework {situation.framework} takes the newest release that fits, "
+                "--version 2.8 (a number) one that you name",
+            ),
         )
     makers: dict[str, Callable[[Situation], Plan]] = {
         "torch": torch_plan,

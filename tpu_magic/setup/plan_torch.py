@@ -153,7 +153,8 @@ def _no_release(situation: Situation, torch: str) -> Plan:
     first, last = map(Version, table.TORCH_TPU_TORCH)
     if first <= Version(public(torch)) <= last:
         ways.append(
-            f"keep torch {public(torch)} and use its successor TorchTPU, on a TPU only: "
+            f"keep torch {public(torch)} and use its successor TorchTPU, on a TPU only and "
+            "without %%tpu_run, which does not drive it yet: "
             f"pip install torch_tpu=={table.TORCH_TPU} libtpu=={table.TORCH_TPU_LIBTPU}"
         )
     return _xla_plan(

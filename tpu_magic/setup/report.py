@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tpu_magic.host.detect import PLACES
+from tpu_magic.report import render
 from tpu_magic.report.render import View
 from tpu_magic.report.result import Result
 
@@ -16,8 +18,7 @@ class SetupReport(Result):
     Attributes
     ----------
     host
-        Where this is: `colab`, `kaggle`, `cloud-tpu-vm`, `gke`, `tpu-host`,
-        `legacy-tpu-node`, `gpu` or `plain`.
+        Where this is: a key of `tpu_magic.host.detect.PLACES` (`colab`, `plain`, …).
     accelerator
         `TPU v5e`, `NVIDIA GPU`, or None where there is neither.
     chips
@@ -76,7 +77,7 @@ class SetupReport(Result):
 
     def view(self) -> View:
         """Return what a person is shown: short when all is well, the reasons when not."""
-        lines = [f"on {self.host}: {_listed(self.versions) or 'no framework is installed'}"]
+        lines = [f"on {PLACES[self.host]}: {_listed(self.versions) or 'no framework is installed'}"]
         if self.refusal:
             lines += [self.refusal, *(f"way out: {way}" for way in self.ways)]
         elif self.plan:
@@ -100,7 +101,8 @@ class SetupReport(Result):
         if self.accelerator is None:
             return "no TPU here"
         if self.chips:
-            return f"{self.accelerator}: {self.chips} chips, {self.devices} devices, not connected"
+            found = f"{render.count(self.chips, 'chip')}, {render.count(self.devices, 'device')}"
+            return f"{self.accelerator}: {found}, not connected"
         return f"{self.accelerator}, no TPU"
 
 
