@@ -21,13 +21,13 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 from torch_xla.core import xla_model
 
 from tpu_magic.frameworks import torch_facts, torch_feed, torch_move
 from tpu_magic.frameworks.base import CellFacts, Namespace
 from tpu_magic.frameworks.torch_meet import Meet
+from tpu_magic.frameworks.torch_operands import every_tensor, exchanged
 from tpu_magic.frameworks.torch_patches import patched
 from tpu_magic.frameworks.torch_place import Placement
 from tpu_magic.frameworks.torch_runtime import precision, wait_interruptibly
@@ -156,7 +156,7 @@ class TorchCell:
         self._resume()
         if id(module) in self._kept:
             self._called_kept.setdefault(self._name_of(module), self._code.line())
-            args, kwargs = pytree.tree_map_only(Tensor, self.placement.read, (args, kwargs))
+            args, kwargs = exchanged(self.placement.read, args, kwargs)
             with self._native():
                 return call(module, *args, **kwargs)
         with torch._C.DisableTorchFunction():  # noqa: SLF001 - our own work, not the person's
@@ -239,7 +239,7 @@ class TorchCell:
 
     def _feed_call(self, args: Any, kwargs: Any) -> Any:
         """Return a call's host tensors on the device, split as a batch."""
-        tensors = [item for item in pytree.tree_leaves((args, kwargs)) if isinstance(item, Tensor)]
+        tensors = every_tensor(args, kwargs)
         rows = next((item.shape[0] for item in tensors if item.dim()), None)
         if all(self.placement.is_there(item) for item in tensors):
             if rows is not None and self._steps.ended:
@@ -249,7 +249,7 @@ class TorchCell:
             if self._steps.ended or rows != self.placement.rows:
                 self._steps.rows(rows)
             self.placement.rows = rows
-        return pytree.tree_map_only(Tensor, self.placement.bring, (args, kwargs))
+        return exchanged(self.placement.bring, args, kwargs)
 
     # --- batches --------------------------------------------------------------------------
 

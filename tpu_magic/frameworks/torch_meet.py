@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from tpu_magic.frameworks.torch_index import Indexing
+from tpu_magic.frameworks.torch_operands import exchanged, operands
 from tpu_magic.frameworks.torch_place import Placement
 from tpu_magic.frameworks.torch_rules import Kind, kind_of
 
@@ -116,7 +117,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
     def _compute(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
         host = device = wanted = False
-        for tensor in _operands(args, kwargs):
+        for tensor in operands(args, kwargs):
             if self.placement.is_there(tensor):
                 device = True
             else:
@@ -130,7 +131,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
 
     def _heavy(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
-        if any(not self.placement.is_there(tensor) for tensor in _operands(args, kwargs)):
+        if any(not self.placement.is_there(tensor) for tensor in operands(args, kwargs)):
             args, kwargs = self._together(args, kwargs)
         self.used = True
         return func(*args, **kwargs)
@@ -179,7 +180,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         if args and isinstance(args[0], Tensor):
             for remembered in (self.placement.marked, self.placement.fed):
                 if args[0] in remembered:
-                    for tensor in _operands((result,), {}):
+                    for tensor in operands((result,), {}):
                         remembered.add(tensor)
         return result
 
@@ -190,7 +191,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
             return self._compute(func, args, kwargs)
         self._indexing.make_true_view(target)
         there = self.placement.is_there(target)
-        sources = [self.placement.is_there(item) for item in _operands(args[1:], kwargs)]
+        sources = [self.placement.is_there(item) for item in operands(args[1:], kwargs)]
         if there or any(sources):
             self.used = True
         if (there and not all(sources)) or (not there and any(sources)):
@@ -215,7 +216,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         return result
 
     def _getitem_of_host(self, func: Function, tensor: Tensor, index: Any) -> Any:
-        there = [item for item in _operands((index,), {}) if self.placement.is_there(item)]
+        there = [item for item in operands((index,), {}) if self.placement.is_there(item)]
         if there and not any(item.dtype == torch.bool for item in there):
             self.helped = self.used = True
             return func(self.placement.bring(tensor), self._indexing.with_device_tensors(index))
@@ -229,7 +230,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         target, index, value = args
         self._indexing.make_true_view(target)
         if not self.placement.is_there(target):
-            there = any(self.placement.is_there(item) for item in _operands((index, value), {}))
+            there = any(self.placement.is_there(item) for item in operands((index, value), {}))
             if not (there and target in self.placement.marked and self._move_target(target)):
                 args = self._to_host(args, {})[0] if there else args
                 return func(*args, **kwargs)
@@ -286,7 +287,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         place = 2 if func.__name__ == "grad" else 1
         seeds = {key: kwargs[key] for key in _SEEDS if kwargs.get(key) is not None}
         if len(args) > place or seeds:
-            there = any(self.placement.is_there(item) for item in _operands(args[:1], {}))
+            there = any(self.placement.is_there(item) for item in operands(args[:1], {}))
             if there:
                 given, seeds = self._together(args[place : place + 1], seeds)
                 args, kwargs = (*args[:place], *given, *args[place + 1 :]), {**kwargs, **seeds}
@@ -304,14 +305,12 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the operands with every tensor on the device."""
         self.helped = True
-        args, kwargs = pytree.tree_map_only(Tensor, self.placement.bring, (args, kwargs))
-        return args, kwargs
+        return exchanged(self.placement.bring, args, kwargs)
 
     def _to_host(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        args, kwargs = pytree.tree_map_only(Tensor, self.placement.read, (args, kwargs))
-        return args, kwargs
+        return exchanged(self.placement.read, args, kwargs)
 
     def _move_target(self, target: Tensor) -> bool:
         """Move what is written to, so that the sum of a loop is not read back in each step."""
@@ -341,17 +340,6 @@ def _is_scalar(value: Any) -> bool:
 
 def _is_place(item: Any) -> bool:
     return isinstance(item, (str, torch.device))
-
-
-def _operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
-    """Yield the tensors among the operands, one level of lists deep."""
-    for value in (*args, *kwargs.values()) if kwargs else args:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            for item in value:
-                if isinstance(item, Tensor):
-                    yield item
 
 
 def _blows_up(args: tuple[Any, ...]) -> bool:

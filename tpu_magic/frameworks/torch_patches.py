@@ -114,6 +114,18 @@ def _loader_iter(cell: Any, original: Any, _: Any, thread: int) -> Any:
     return __iter__
 
 
+def _zero_grad(_: Any, original: Any, __: Any, thread: int) -> Any:
+    def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> None:
+        if threading.get_ident() != thread:
+            original(owner, *args, **kwargs)
+            return
+        # It looks at every parameter, and needs no help with any.
+        with torch._C.DisableTorchFunction():  # noqa: SLF001
+            original(owner, *args, **kwargs)
+
+    return zero_grad
+
+
 def _reduce(cell: Any, original: Any, _: Any, thread: int) -> Any:
     def _reduce_ex_internal(tensor: Tensor, protocol: Any) -> Any:
         if threading.get_ident() == thread and cell.placement.is_there(tensor):
@@ -156,6 +168,8 @@ TABLE: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (nn.Module, "to", _module_to),
     (nn.Module, "cuda", _module_cuda),
     (nn.Module, "cpu", _module_cpu),
+    (nn.Module, "zero_grad", _zero_grad),
+    (torch.optim.Optimizer, "zero_grad", _zero_grad),
     (DataLoader, "__iter__", _loader_iter),
     (Tensor, "_reduce_ex_internal", _reduce),
     (torch.cuda, "manual_seed_all", _seed_all),

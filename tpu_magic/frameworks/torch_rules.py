@@ -37,7 +37,8 @@ _NAMES: dict[Kind, str] = {
         retain_grad register_hook register_post_accumulate_grad_hook remove_hook
         requires_grad_ share_memory_ pin_memory names rename is_tensor is_storage type_as_string
         get_default_dtype set_default_dtype __cuda_array_interface__ __dlpack__ __dlpack_device__
-        _is_view _use_count set_ resize_ record_stream""",
+        _is_view _use_count set_ resize_ record_stream device
+        _record_function_enter_new _record_function_exit._RecordFunction""",
     Kind.READ: "__bool__ __float__ __int__ __index__ __complex__ item tolist is_nonzero",
     Kind.HEAVY: """
         matmul __matmul__ __rmatmul__ mm bmm mv addmm addmv addbmm baddbmm dot vdot inner einsum
