@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import pytest
 
@@ -48,6 +49,7 @@ def test_a_plain_machine_says_that_there_is_nothing(machine):
     assert text.startswith("no TPU here (a plain machine)")
     assert "not connected" in text
     assert "no chip to hold" in text
+    assert "no memory and no load to measure" in text
     assert "other accounts" not in text
 
 
@@ -74,7 +76,7 @@ def test_a_connected_runtime_is_asked_and_never_connected(machine, fake_adapter)
         DeviceRow("XLA CPU", None, None, None),
     )
     assert live.calls == []
-    assert "connected: torch" in str(report)
+    assert "connected: torch, started before tpu_magic looked" in str(report)
     assert "not measured" in str(report)
 
 
@@ -111,6 +113,26 @@ def test_a_tpu_vm_tells_what_costs_money_and_how_to_end_it(machine):
     for path in (machine().root / "sys").glob("bus/pci/devices/*"):
         assert path.exists()
     assert "NAME --zone ZONE" in look(Probe(machine().root, {}, answers.get, ())).costs[0]
+    answers.update({"worker-network-endpoints": "10.0.0.2,10.0.0.3", "tpu-env": "ZONE: 'eu-a'"})
+    (line,) = look(Probe(machine().root, {}, answers.get, ())).costs
+    assert line.startswith("this TPU slice of 2 hosts costs money")
+    assert "delete NAME --zone eu-a (what they are: gcloud compute tpus tpu-vm list" in line
+
+
+def test_a_tpu_of_unknown_home_may_cost_money_and_a_notebook_product_bills_itself(machine):
+    silent = {"TPU_SKIP_MDS_QUERY": "1"}
+    (line,) = look(machine(chips=1, environ=silent)).costs
+    assert line.startswith("if this is a Cloud TPU VM, it costs money")
+    colab = Probe(machine().root, {**silent, "COLAB_RELEASE_TAG": "r"}, {}.get, ())
+    assert look(colab).costs == ()
+
+
+def test_the_kernel_says_since_when_it_holds_the_devices(machine, fake_adapter, monkeypatch):
+    monkeypatch.setattr(time, "localtime", time.gmtime)
+    live = fake_adapter(count=1)
+    live.info = dataclasses.replace(live.info, since=86400.0 * 365)  # a year after 1970 began
+    report = look(machine(), adapters=[live])
+    assert "connected: torch, since 1971-01-01 00:00" in str(report)
 
 
 def test_stale_packages_are_shown(machine, monkeypatch):

@@ -50,6 +50,9 @@ class DeviceInfo:
         Whether the devices are virtual ones, made of this machine's processor.
     note
         Why fewer devices are used than are present, or why there is no TPU; may be empty.
+    since
+        When this process started the runtime, in seconds since 1970; None where it was running
+        before tpu_magic looked, or holds nothing.
     """
 
     kind: str
@@ -58,6 +61,7 @@ class DeviceInfo:
     on_tpu: bool
     simulated: bool
     note: str = ""
+    since: float | None = None
 
     def label(self) -> str:
         """Return `TPU v5e × 8` or `XLA CPU × 4 · not a TPU`."""

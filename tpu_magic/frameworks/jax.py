@@ -110,7 +110,8 @@ class Jax:
     def _start(self, facts: detect.HostFacts, simulate: int | None, devices: str) -> None:
         import jax
 
-        if not _runtime_started():
+        since = None if _runtime_started() else time.time()
+        if since is not None:
             if not (facts.chips or facts.gpu) and not jax.config.jax_platforms:
                 # Asked for nothing, jax would look for a TPU and print what it did not find.
                 jax.config.update("jax_platforms", "cpu")
@@ -126,6 +127,7 @@ class Jax:
             on_tpu=on_tpu,
             simulated=first.platform == "cpu" and len(everywhere) > 1,
             note=_note(facts, on_tpu=on_tpu),
+            since=since,
         )
         self._make_tick(everywhere)
         jax.monitoring.register_event_duration_secs_listener(self._events)

@@ -124,6 +124,7 @@ class TensorFlow:
     def _start(self, facts: detect.HostFacts, simulate: int | None, devices: str) -> None:
         import tensorflow as tf
 
+        since = None if _runtime_started() else time.time()
         if facts.chips:
             self._strategy = tpu_strategy(tf)
             kind = facts.accelerator or "TPU"
@@ -144,6 +145,7 @@ class TensorFlow:
             present=count if facts.chips else len(places),
             on_tpu=bool(facts.chips),
             simulated=not facts.chips and not facts.gpu and count > 1,
+            since=since,
         )
 
     def devices(self) -> DeviceInfo:

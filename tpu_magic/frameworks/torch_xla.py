@@ -7,6 +7,7 @@ import importlib
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from importlib import metadata
@@ -155,6 +156,7 @@ class TorchXla:
             on_tpu=on_tpu,
             simulated=not on_tpu and everywhere > 1,
             note=note,
+            since=None if started_before_us else time.time(),
         )
 
     def note_started(self, cell: int | None) -> None:

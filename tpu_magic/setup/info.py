@@ -62,6 +62,8 @@ class InfoReport(Result):
         As in `SetupReport`; `hosts` of the slice.
     connected
         Name of the framework that holds the devices in this process, or None.
+    connected_since
+        When it took them, in seconds since 1970; None when nobody does, or nobody saw it.
     devices
         One row per device: of the connected runtime, else of the chips.
     versions
@@ -88,6 +90,7 @@ class InfoReport(Result):
     devices: tuple[DeviceRow, ...]
     versions: dict[str, str]
     holders: tuple[str, ...]
+    connected_since: float | None = None
     stale: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
     costs: tuple[str, ...] = ()
@@ -98,7 +101,6 @@ class InfoReport(Result):
         chips = render.count(self.chips, "chip")
         what = f"{self.accelerator}, {chips}" if self.chips else self.accelerator
         head = f"{what or 'no TPU here'} ({PLACES[self.host]})"
-        state = f"connected: {self.connected}" if self.connected else "not connected"
         rows = tuple(
             (
                 str(index),
@@ -110,16 +112,29 @@ class InfoReport(Result):
         )
         table = Table(("device", "kind", "memory", "load"), rows)
         lines = [
-            state,
+            self._state(),
             ", ".join(f"{name} {version}" for name, version in self.versions.items())
             or "no framework is installed",
             *(self.holders or ("nobody holds a TPU chip" if self.chips else "no chip to hold",)),
             *self.costs,
         ]
+        if not rows:
+            lines.append("no memory and no load to measure: there is no chip, nothing is connected")
         if self.stale:
             lines.append(f"replaced while loaded, restart the kernel: {', '.join(self.stale)}")
         notes = (*self.warnings, *self.limits)
         return View(head, tuple(lines), (table,) if rows else (), notes=notes)
+
+    def _state(self) -> str:
+        if self.connected is None:
+            return "not connected"
+        if self.connected_since is None:
+            return f"connected: {self.connected}, started before tpu_magic looked"
+        return f"connected: {self.connected}, since {_clock(self.connected_since)}"
+
+
+def _clock(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def _of(used: int | None, limit: int | None) -> str:
@@ -160,6 +175,7 @@ def gather(
         chips=facts.chips,
         hosts=facts.hosts,
         connected=adapter.name if adapter else None,
+        connected_since=adapter.devices().since if adapter else None,
         devices=tuple(_of_runtime(adapter, measured) if adapter else measured or _of_chips(facts)),
         versions=versions.installed(),
         holders=tuple(_holders(held, facts)),
@@ -216,8 +232,7 @@ def _holders(held: Holding, facts: HostFacts) -> list[str]:
     lines = held.sentences()
     for index, owner in enumerate(held.owners):
         if owner.started is not None:
-            clock = time.strftime("%Y-%m-%d %H:%M", time.localtime(owner.started))
-            lines[index] += f" (running since {clock})"
+            lines[index] += f" (running since {_clock(owner.started)})"
     if lock := held.lock_sentence():
         lines.append(lock)
     if facts.tpu and held.unreadable and not held.owners:
@@ -227,9 +242,17 @@ def _holders(held: Holding, facts: HostFacts) -> list[str]:
 
 def _costs(facts: HostFacts, probe: Probe) -> list[str]:
     """Say what costs money when one is done, and the command that ends it."""
+    if facts.environment == "tpu-host":
+        return [f"if this is a Cloud TPU VM, it costs money until it is deleted: {_deletion({})}"]
     if facts.environment != "cloud-tpu-vm":
         return []
+    what = "this TPU VM" if facts.hosts == 1 else f"this TPU slice of {facts.hosts} hosts"
     described = metadata.tpu_env(probe.attribute("tpu-env") or "")
-    node, zone = described.get("NODE_ID", "NAME"), described.get("ZONE", "ZONE")
-    command = f"gcloud compute tpus tpu-vm delete {node} --zone {zone}"
-    return [f"this TPU VM costs money until it is deleted, also when idle: {command}"]
+    return [f"{what} costs money until it is deleted, also when idle: {_deletion(described)}"]
+
+
+def _deletion(described: Mapping[str, str]) -> str:
+    name, zone = described.get("NODE_ID"), described.get("ZONE")
+    command = f"gcloud compute tpus tpu-vm delete {name or 'NAME'} --zone {zone or 'ZONE'}"
+    lookup = f"gcloud compute tpus tpu-vm list --zone {zone or 'ZONE'}"
+    return command if name and zone else f"{command} (what they are: {lookup})"
