@@ -88,7 +88,9 @@ def demo(python: Path, arguments: list[str]) -> int:
 
 
 def test(python: Path, arguments: list[str]) -> int:
-    environment = {}
+    # Tests that install for real link from uv's cache, as these environments did.
+    path = os.pathsep.join([str(uv().parent), os.environ.get("PATH", os.defpath)])
+    environment = {"TPU_MAGIC_REAL_INSTALLS": "1", "PATH": path}
     version = ENVIRONMENTS["colab"][1]
     other = find_python(version)
     if other is None:

@@ -3,15 +3,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import threading
 import zipfile
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from IPython.core.error import UsageError
 
+from tests.support.indexes import breaking_index
 from tpu_magic.setup import install
 from tpu_magic.setup.situation import Plan
 
@@ -269,39 +267,6 @@ def real(request, environment, monkeypatch):
     return made
 
 
-@contextmanager
-def breaking_index():
-    """Serve an index whose one wheel breaks off half-way."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            if self.path.endswith(".whl"):
-                self.send_response(200)
-                self.send_header("Content-Length", "100000")
-                self.end_headers()
-                self.wfile.write(b"PK" + bytes(1000))
-                return
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.end_headers()
-            self.wfile.write(b'<a href="/tm_third-1.0-py3-none-any.whl">tm_third</a>')
-
-        def do_HEAD(self):
-            self.send_error(405)
-
-        def log_message(self, *words):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/simple"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @pytest.fixture
 def online(real, monkeypatch):
     """Let the installers ask an index, with few retries."""
@@ -319,7 +284,7 @@ def online(real, monkeypatch):
 
 
 def test_a_download_that_breaks_off_is_told_and_nothing_has_changed(online, tmp_path):
-    with breaking_index() as address:
+    with breaking_index("tm_third-1.0-py3-none-any.whl") as address:
         made = online(address)
         before = frozen(made)
         outcome = install.install(plan(installs=("tm_third==1.0",)), made, tmp_path / "log.txt")

@@ -1,6 +1,7 @@
 """`%tpu_setup` in fresh environments with the real torch, torch_xla and torch_tpu.
 
-Each downloads gigabytes, so they run where `TPU_MAGIC_REAL_INSTALLS` is set.
+Each takes gigabytes, so they run where `TPU_MAGIC_REAL_INSTALLS` is set: `tools/dev.py test` sets
+it, and puts uv on the path, from whose cache the environments are linked.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.indexes import breaking_index
+
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(
         "TPU_MAGIC_REAL_INSTALLS" not in os.environ, reason="TPU_MAGIC_REAL_INSTALLS is not set"
     ),
@@ -55,8 +59,8 @@ class Environment:
         target = ["--python", self.python] if uv else []
         subprocess.run([*command, "install", "--quiet", *target, *requirements], check=True)
 
-    def setup(self, *options):
-        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    def setup(self, *options, **variables):
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
         environ["XDG_CACHE_HOME"] = str(self.folder / "cache")
         done = subprocess.run(
             [self.python, "-c", PROGRAM, *options],
@@ -79,13 +83,28 @@ def environment(tmp_path):
 
 
 def test_the_torch_xla_of_an_installed_torch_is_installed_once(environment):
-    environment.add("torch==2.9.0")
+    environment.add("torch==2.9.0", "absl-py", "pyyaml", "requests")
+    python = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    wheel = f"torch_xla-2.9.0-{python}-{python}-manylinux_2_28_x86_64.whl"
+    with breaking_index(wheel) as address:
+        broken = environment.setup(
+            "--yes",
+            PIP_INDEX_URL=address,
+            PIP_EXTRA_INDEX_URL="",
+            PIP_FIND_LINKS="",
+            PIP_CONFIG_FILE=os.devnull,
+            PIP_NO_CACHE_DIR="1",
+            PIP_RETRIES="0",
+        )
+    assert "a download broke off" in broken["error"]
+    assert "the environment is as it was" in broken["error"]
     first = environment.setup("--yes", "--simulate", "2")
     assert any(line.replace("-", "_") == "torch_xla==2.9.0" for line in first["installed"])
     assert first["versions"]["torch"].startswith("2.9.0")
     assert (first["verified"], first["connected"], first["devices"]) == (True, True, 2)
-    second = environment.setup("--yes", "--check")
+    second = environment.setup("--yes", "--simulate", "2")
     assert (second["plan"], second["installed"], second["verified"]) == ([], [], True)
+    assert second["devices"] == 2
     environment.add("--no-deps", "torch_xla==2.8.1")
     wrong = environment.setup("--check")
     assert any("are different releases" in reason for reason in wrong["reasons"])
