@@ -115,7 +115,7 @@ def _two_libtpus(situation: Situation) -> Iterator[str]:
 def _libtpu_wanted(situation: Situation) -> Iterator[str]:
     """Name who wants another libtpu. A statement, no verdict: images mix pins and work."""
     found = situation.versions.get("libtpu")
-    if not found:
+    if not found or situation.target != "tpu":
         return
     unhappy = [
         f"{name} (wants {want})"
