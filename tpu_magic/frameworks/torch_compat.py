@@ -49,13 +49,13 @@ def _batch_norm(original: Function) -> Function:
         values = input.numel() // input.shape[1] if input.dim() > 1 else 0
         if not training or running_var is None or values < 2 or running_var.device.type != "xla":  # noqa: PLR2004
             return original(*arguments)
-        # The kernel gives (1 - m) old + m var; torch, (1 - m) old + m var n / (n - 1). It is
-        # given a copy, since backward refuses what was written to after it was saved.
+        # The kernel gives (1 - m) old + m var; torch, (1 - m) old + m var n / (n - 1). Written
+        # by way of `data`, which backward does not watch; it does not need these values.
         unbias = values / (values - 1)
-        biased = running_var.detach().clone()
-        result = original(input, running_mean, biased, *arguments[3:])
-        with torch.no_grad():
-            running_var.mul_((1 - momentum) * (1 - unbias)).add_(biased, alpha=unbias)
+        running = running_var.data
+        old = running * ((1 - momentum) * (1 - unbias))
+        result = original(*arguments)
+        running.copy_(torch.add(old, running_var.data, alpha=unbias))
         return result
 
     return batch_norm
