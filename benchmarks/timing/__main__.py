@@ -14,7 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from benchmarks.timing import truth, verdicts
-from benchmarks.timing.workloads import EAGER, PLAIN, WORKLOADS, XLA
+from benchmarks.timing.workloads import EAGER, JAX, KERAS, PLAIN, WORKLOADS, XLA
 from tpu_magic.frameworks import adapter
 from tpu_magic.timing.result import duration
 
@@ -28,8 +28,9 @@ def main() -> int:
     shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
     shell.run_line_magic("load_ext", "tpu_magic")
     started = time.perf_counter()
-    # The eager and plain workloads run before the XLA runtime is up: then nothing moves there.
-    places = (PLAIN, EAGER, XLA)
+    # What is on the host runs before the XLA runtime is up: then nothing moves there. Keras
+    # loads TensorFlow, after which torch_xla could not be loaded.
+    places = (PLAIN, EAGER, JAX, XLA, KERAS)
     off = 0
     if wanted.only != "verdicts":
         pairs = 5 if wanted.quick else 11
@@ -60,7 +61,7 @@ def main() -> int:
                 off += found.verdict() == "OFF"
     if wanted.only != "truth":
         same, more, limit = (4, 4, 2.0) if wanted.quick else (42, 20, 5.0)
-        for place in places:
+        for place in (PLAIN, EAGER, XLA):
             if place == XLA:
                 adapter("torch").connect()
             rates = verdicts.measure(shell, place, same, more, limit)

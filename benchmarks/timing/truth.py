@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.timing.workloads import EAGER, PLAIN, XLA, Workload
+from benchmarks.timing.workloads import EAGER, JAX, XLA, Workload
 
 BLOCK_S = 0.15
+# Waits for what a call gave.
+Finish = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,7 @@ class Truth:
 
 def measure(shell: Any, workload: Workload, pairs: int) -> Truth:
     """Time one workload in `pairs` pairs of blocks: by hand, by us, by hand."""
-    device = {XLA: "xla", EAGER: "cpu", PLAIN: None}[workload.where]
-    shell.user_ns["device"] = device
+    shell.user_ns["device"] = {XLA: "xla", EAGER: "cpu"}.get(workload.where)
     exec(workload.setup, shell.user_ns)
     finish = _finish(workload.where)
     if workload.where == XLA:
@@ -53,7 +54,7 @@ def measure(shell: Any, workload: Workload, pairs: int) -> Truth:
 
         # The eager workloads ran a backward before there was an XLA device (design, section 5).
         torch.autograd.set_multithreading_enabled(False)
-    finish()
+    finish(None)
     call = eval(f"lambda: {workload.statement}", shell.user_ns)
     for _ in range(3):
         _by_hand(call, finish, 1)
@@ -78,32 +79,36 @@ def measure(shell: Any, workload: Workload, pairs: int) -> Truth:
     )
 
 
-def _finish(where: str) -> Callable[[], None]:
+def _finish(where: str) -> Finish:
     """Return what ends a step and really waits: `torch_xla.sync(wait=True)` does not."""
+    if where == JAX:
+        import jax
+
+        return jax.block_until_ready
     if where != XLA:
-        return lambda: None
+        return lambda _: None
     import torch_xla
     from torch_xla.core import xla_model
 
-    def finish() -> None:
+    def finish(_: Any) -> None:
         torch_xla.sync()
         xla_model.wait_device_ops()
 
     return finish
 
 
-def _by_hand(call: Callable[[], Any], finish: Callable[[], None], calls: int) -> float:
+def _by_hand(call: Callable[[], Any], finish: Finish, calls: int) -> float:
     """Time calls as an expert does: hold the output, end the step, wait, read the clock."""
     started = time.perf_counter()
     for _ in range(calls):
         output = call()
-        finish()
+        finish(output)
     elapsed = time.perf_counter() - started
     del output
     return elapsed / calls
 
 
-def _block(call: Callable[[], Any], finish: Callable[[], None], calls: int) -> float:
+def _block(call: Callable[[], Any], finish: Finish, calls: int) -> float:
     """Return the median of hand-timed calls; short ones are timed ten at a time."""
     with _no_collector():
         probe = _by_hand(call, finish, 1)
@@ -122,18 +127,16 @@ def _no_collector() -> Iterator[None]:
         gc.enable()
 
 
-def _usual(
-    shell: Any, workload: Workload, finish: Callable[[], None], once: float
-) -> Iterator[float | None]:
+def _usual(shell: Any, workload: Workload, finish: Finish, once: float) -> Iterator[float | None]:
     """Yield what `%timeit` and `torch.utils.benchmark` say, in few loops: a lazy graph grows."""
     loops = max(1, min(20, int(1 / once)))
     result = shell.run_line_magic("timeit", f"-o -q -n {loops} -r 3 {workload.statement}")
-    finish()
+    finish(None)
     yield result.average
-    if workload.where == PLAIN:
+    if workload.where not in {XLA, EAGER}:
         yield None
         return
     from torch.utils.benchmark import Timer
 
     yield Timer(workload.statement, globals=shell.user_ns).timeit(loops).mean
-    finish()
+    finish(None)

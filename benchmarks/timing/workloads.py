@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-XLA, EAGER, PLAIN = "xla", "eager", "plain"
+XLA, EAGER, PLAIN, JAX, KERAS = "xla", "eager", "plain", "jax", "keras"
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,23 @@ def fed():
     return net(on(torch.from_numpy(batch)))
 """
 
+_JAX = """
+import jax, jax.numpy as jnp, numpy
+rng = numpy.random.default_rng(0)
+def on(*shape):
+    return jax.device_put(rng.standard_normal(shape, dtype="float32"))
+"""
+_KERAS = """
+import os
+os.environ.setdefault("KERAS_BACKEND", "jax")
+import keras, numpy
+keras.utils.set_random_seed(0)
+layers = keras.layers
+net = keras.Sequential([layers.Input((28, 28, 1)), layers.Conv2D(16, 3, activation="relu"),
+                        layers.Flatten(), layers.Dense(10)])
+x = numpy.random.default_rng(0).standard_normal((256, 28, 28, 1), dtype="float32")
+"""
+
 
 def _matmul(size: int, where: str = XLA, *, long: bool = False) -> Workload:
     setup = f"x = on(torch.randn({size}, {size}))"
@@ -115,6 +132,15 @@ WORKLOADS = (
     ),
     Workload("sort 100 000", XLA, _TORCH + "x = on(torch.randn(100_000))", "x.sort()[0]"),
     Workload("bound by input", XLA, _TORCH + _FED, "fed()"),
+    Workload(
+        "jitted MLP",
+        JAX,
+        _JAX + "w, x = on(512, 512), on(256, 512)\n"
+        "@jax.jit\ndef mlp(x):\n    return jnp.tanh(jnp.tanh(x @ w) @ w)\n",
+        "mlp(x)",
+    ),
+    Workload("matmul 1024", JAX, _JAX + "x = on(1024, 1024)", "x @ x"),
+    Workload("Keras predict, 256 images", KERAS, _KERAS, "net.predict(x, verbose=0)"),
     _matmul(64, EAGER),
     _matmul(512, EAGER),
     Workload("training step, Adam", EAGER, _TORCH + _MLP, "step()"),
