@@ -19,6 +19,7 @@ from traitlets import Bool
 from tpu_magic import completion, options
 from tpu_magic.cell import source
 from tpu_magic.cell.engine import CellEngine
+from tpu_magic.tracebacks import hides_ours
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -117,6 +118,7 @@ class TpuMagics(Magics):
     @no_var_expand
     @needs_local_scope
     @line_cell_magic
+    @hides_ours
     def tpu_timeit(
         self, line: str, cell: str | None = None, local_ns: dict[str, Any] | None = None
     ) -> Any:
@@ -130,6 +132,7 @@ class TpuMagics(Magics):
 
     @no_var_expand
     @line_cell_magic
+    @hides_ours
     def tpu_compare(self, line: str, cell: str | None = None) -> Any:
         """Compare candidates, one a line, timed interleaved, with a verdict for each pair."""
         from tpu_magic.timing import command
@@ -138,6 +141,7 @@ class TpuMagics(Magics):
 
     @no_var_expand
     @line_cell_magic
+    @hides_ours
     def tpu_check(self, line: str, cell: str | None = None) -> None:
         """Ask the real TPU compiler, with no TPU, whether a cell compiles and fits.
 

@@ -23,6 +23,7 @@ from tpu_magic import frameworks, interrupts, options
 from tpu_magic.cell import needs, source
 from tpu_magic.cell.calls import raising, returning
 from tpu_magic.cell.runs import Active, Run, Runs
+from tpu_magic.tracebacks import running_cell
 
 # What only a cell on the device needs is imported by the first one: loading stays cheap.
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ class CellEngine:
         __tracebackhide__ = True
         raw = f"{source.MAGIC} {line}\n{body}"
         text = self.shell.transform_cell(raw)
-        name = self.shell.compile.cache(text, self.shell.execution_count, raw_code=raw)
+        name = self.shell.compile.cache(text, running_cell(self.shell), raw_code=raw)
         tree = self.shell.transform_ast(self.shell.compile.ast_parse(text, name))
         *statements, last = tree.body
         value = last.value if isinstance(last, ast.Expr) else None

@@ -11,7 +11,6 @@ from collections.abc import Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
-from types import TracebackType
 from typing import Any
 
 import IPython
@@ -60,10 +59,7 @@ class Session:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Time in this context: nothing disturbs it, and it disturbs nothing.
-
-        An error of the person's code passes, without our frames in its traceback.
-        """
+        """Time in this context: nothing disturbs it, and it disturbs nothing."""
         with ExitStack() as stack:
             running = frameworks.running()
             stack.enter_context(preserve.random_state(*running))
@@ -72,10 +68,9 @@ class Session:
             stack.enter_context(undisturbed(self.adapter))
             try:
                 yield
-            except Exception as error:  # noqa: BLE001 - it goes on
+            except Exception as error:
                 self._explain(error)
-                trace = _from_code(error.__traceback__, self.statement.filename)
-                raise error.with_traceback(trace) from error.__cause__
+                raise
 
     def _explain(self, error: Exception) -> None:
         """Add to an error what helps, and show it where IPython shows no notes."""
@@ -160,11 +155,3 @@ def _fingerprints(adapter: Adapter, values: Mapping[str, Any]) -> dict[str, Hash
 def _process_id() -> str:
     """Return a name for this process: results of one session are not independent."""
     return uuid.uuid4().hex
-
-
-def _from_code(trace: TracebackType | None, filename: str) -> TracebackType | None:
-    """Return the traceback from the person's code on, without the frames that lead there."""
-    found = trace
-    while found is not None and found.tb_frame.f_code.co_filename != filename:
-        found = found.tb_next
-    return found or trace

@@ -19,6 +19,8 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
+from tpu_magic.tracebacks import running_cell
+
 Run = Generator[Any, Any, None]
 """One execution of the set-up and then any number of calls.
 
@@ -127,7 +129,11 @@ class Statement:
         scope: dict[str, Any] = {}
         code = self._shell.compile(tree, self.filename, "exec")
         exec(code, self._shell.user_ns, scope)  # noqa: S102 - running the person's code is the job
-        return scope["_tpu_run"]
+        function = scope["_tpu_run"]
+        # To the person it is code of a cell: tracebacks and `inspect` show all its lines.
+        names = ("co_name", "co_qualname")[: 2 if sys.version_info >= (3, 11) else 1]
+        function.__code__ = function.__code__.replace(**dict.fromkeys(names, "<module>"))
+        return function
 
 
 def parse(
@@ -164,7 +170,7 @@ def parse(
     setup_tree = trees[0] if setup is not None else ast.Module([], [])
     if not body_tree.body:
         raise UsageError("there is nothing to time: write a statement after the options")
-    filename = shell.compile.cache(text, shell.execution_count)
+    filename = shell.compile.cache(text, running_cell(shell))
     for tree in trees:
         _check_alone(shell, tree, filename)
     before, timed = _names(setup_tree), _names(body_tree)
@@ -273,6 +279,9 @@ def _generator(parts: _Parts, parameters: Iterable[str], remade: Iterable[str]) 
     drop += [f"{name} = None" for name in sorted(remade)]
     drop += [f"{name} = None; del {name}" for name in sorted(parts.dropped)]
     template = ast.parse(_TEMPLATE.format(parameters=", ".join(sorted(parameters))))
+    for node in ast.walk(template):
+        if isinstance(node, (ast.stmt, ast.expr)):
+            node.lineno = node.end_lineno = 1  # a module's code begins there, as this is to look
     filled: ast.Module = _Fill(
         {
             "_tpu_setup": parts.setup,
