@@ -11,6 +11,7 @@ from tpu_magic.timing.compare import Candidate, CompareResult, pairs_of
 from tpu_magic.timing.measurement import Plan
 from tpu_magic.timing.result import Runs, TimingResult
 from tpu_magic.timing.runner import Runner
+from tpu_magic.timing.warmup import warm_up
 
 MS = 1e-3
 
@@ -94,7 +95,7 @@ def contender(device, repeated, name, seconds, *, log=None):
 
     runner = Runner(device, repeated(call), clock=device.clock, wall=device.time)
     plan = Plan(mode="latency")
-    warm = runner.warm_up(plan)
+    warm = warm_up(runner, plan)
     return turns.Contender(name, runner, warm, runner.way(warm, "latency", plan))
 
 

@@ -4,8 +4,9 @@ import gc
 
 import pytest
 
+from tpu_magic.timing.calls import undisturbed
 from tpu_magic.timing.measurement import Clock, Plan
-from tpu_magic.timing.runner import Runner, undisturbed
+from tpu_magic.timing.runner import Runner
 
 MS = 1e-3
 

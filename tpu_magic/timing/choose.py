@@ -11,7 +11,7 @@ from IPython.core.error import UsageError
 
 from tpu_magic import frameworks
 from tpu_magic.frameworks.base import Adapter, Counters
-from tpu_magic.timing.runner import is_synchronous
+from tpu_magic.timing.calls import is_synchronous
 
 _DEPTH = 3  # functions that call functions
 

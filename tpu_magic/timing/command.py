@@ -11,6 +11,7 @@ from IPython.display import display
 from tpu_magic.options import Help, Parser, split_code, split_words
 from tpu_magic.report.result import Result
 from tpu_magic.timing import contest, saved, stats, suspicions
+from tpu_magic.timing.calls import is_synchronous
 from tpu_magic.timing.compare import CompareResult
 from tpu_magic.timing.measurement import MODES, Series
 from tpu_magic.timing.options import (
@@ -21,7 +22,6 @@ from tpu_magic.timing.options import (
     TimeitOptions,
 )
 from tpu_magic.timing.result import Runs, TimingResult
-from tpu_magic.timing.runner import is_synchronous
 from tpu_magic.timing.session import prepare
 from tpu_magic.timing.statement import Statement, parse
 

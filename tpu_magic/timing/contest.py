@@ -11,7 +11,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from tpu_magic.timing import stats, turns
+from tpu_magic.timing import stats, turns, warmup
 from tpu_magic.timing.compare import Candidate, CompareResult, Pair, pair_of, pairs_of
 from tpu_magic.timing.measurement import WALL, Plan
 from tpu_magic.timing.options import COMPARE_LIMIT_S, CompareOptions
@@ -104,7 +104,7 @@ def compare(
 
 
 def _contender(name: str, session: Session, mode: str, plan: Plan) -> turns.Contender:
-    warm = session.runner.warm_up(plan, session.choice.after)
+    warm = warmup.warm_up(session.runner, plan, session.choice.after)
     return turns.Contender(name, session.runner, warm, session.runner.way(warm, mode, plan))
 
 

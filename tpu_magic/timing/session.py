@@ -19,9 +19,10 @@ from tpu_magic import frameworks
 from tpu_magic.frameworks.base import Adapter
 from tpu_magic.host import chips
 from tpu_magic.timing import inputs, preserve
+from tpu_magic.timing.calls import note, undisturbed
 from tpu_magic.timing.choose import Choice, choose
 from tpu_magic.timing.measurement import Clock
-from tpu_magic.timing.runner import Runner, note, undisturbed
+from tpu_magic.timing.runner import Runner
 from tpu_magic.timing.statement import Statement
 
 _SHOWS_NOTES = (8, 15)  # the first IPython that surely shows an error's notes

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from tpu_magic.timing import stats
-from tpu_magic.timing.runner import Runner, Warm, Way
+from tpu_magic.timing.runner import Runner, Way
+from tpu_magic.timing.warmup import Warm
 
 _BLOCK_S = 0.01  # short, so that a mood of the machine is shared by all blocks of a round
 _MOST_BLOCK_RUNS = 200
