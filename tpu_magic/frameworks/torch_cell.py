@@ -262,7 +262,7 @@ class TorchCell:
     @contextmanager
     def loading(self, loader: DataLoader[Any]) -> Iterator[None]:
         """Run a dataset's own code as it would run without us."""
-        if torch_feed.device_tensors_of(loader.dataset, self.placement.is_there):
+        if torch_feed.device_tensors_of(getattr(loader, "dataset", None), self.placement.is_there):
             was, self._meet.loading, self.inside = self._meet.loading, True, True
             try:
                 yield
@@ -335,6 +335,15 @@ class TorchCell:
 
     def _end_step(self) -> None:
         self._steps.end(self._meet.backwards)
+
+    def step_was_ended(self, took_s: float) -> None:
+        """Note an end of a step that somebody marked, and the time that it took."""
+        self._steps.ended_by_person(self._meet.backwards, took_s)
+
+    def say_once(self, sentence: str) -> None:
+        """Put a sentence into the report."""
+        if sentence not in self.facts.notes:
+            self.facts.notes.append(sentence)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

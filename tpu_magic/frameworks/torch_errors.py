@@ -27,7 +27,7 @@ _TABLE: tuple[tuple[re.Pattern[str], str], ...] = (
         "deleted names free theirs",
     ),
     (
-        re.compile(r"Runtime is already initialized"),
+        re.compile(r"Runtime is already initialized|launch function does not support SPMD"),
         "this kernel has already started the device: restart it and use %tpu_setup --no-connect "
         "before code that launches its own processes, or let %%tpu_run use all devices",
     ),

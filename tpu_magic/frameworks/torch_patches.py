@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from tpu_magic.frameworks import torch_compat
+from tpu_magic.frameworks import torch_compat, torch_own
 from tpu_magic.frameworks.torch_feed import DeviceBatches
 from tpu_magic.frameworks.torch_meet import ACCELERATORS
 
@@ -28,7 +28,7 @@ def patched(cell: Any, namespace: MutableMapping[str, Any], thread: int) -> Iter
     """Apply every patch for the cell that runs on `thread`; undo all of them on the way out."""
     applied: list[tuple[Any, str, Any]] = []
     try:
-        for owner, name, make in TABLE:
+        for owner, name, make in (*TABLE, *torch_own.TABLE):
             applied.append((owner, name, owner.__dict__.get(name, _MISSING)))
             setattr(owner, name, make(cell, getattr(owner, name), namespace, thread))
         for owner, name, replace in torch_compat.TABLE:

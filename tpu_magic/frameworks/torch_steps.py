@@ -57,6 +57,8 @@ class Steps:
         self._rounds = 0
         self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
         self._batches = 0
+        self._own_ends = 0
+        self._ending = False
         self._last_rows: int | None = None
         self._rows_since_step = 0
         self._trained = 0
@@ -113,10 +115,23 @@ class Steps:
 
     def end(self, backwards: int) -> None:
         """Hand the recorded work to the device as one program. Does not wait."""
-        started = time.perf_counter()
-        torch_xla.sync()
-        took = time.perf_counter() - started
-        self.trace_s += max(0.0, took - self.note_compiles())
+        started, self._ending = time.perf_counter(), True
+        try:
+            torch_xla.sync()
+        finally:
+            self._ending = False
+        self._has_ended(backwards, time.perf_counter() - started)
+
+    def ended_by_person(self, backwards: int, took_s: float) -> None:
+        """Note that the person's own code ended a step (`torch_xla.sync()`), and its time."""
+        if self._ending:
+            return
+        self._own_ends += not self.ended
+        self._has_ended(backwards, took_s)
+        self._tell()
+
+    def _has_ended(self, backwards: int, took_s: float) -> None:
+        self.trace_s += max(0.0, took_s - self.note_compiles())
         self._busy.step_ended()
         self.ended = True
         self._facts.unended_calls = max(self._calls.values(), default=0)
@@ -149,5 +164,5 @@ class Steps:
         self._facts.global_batch = common[0][0] if common else None
 
     def _tell(self) -> None:
-        self._facts.steps = self._rounds or self._batches or None
+        self._facts.steps = self._rounds or self._batches or self._own_ends or None
         self._facts.examples = (self._trained if self._rounds else self._seen) or None
