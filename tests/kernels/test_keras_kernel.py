@@ -208,13 +208,13 @@ handler = signal.getsignal(signal.SIGINT)
 model = make()
 good = make()
 model.train_on_batch(x[:4], y[:4])
-function = model.train_function
+step = model.train_function
+own = step.function
 def interrupted(state, batches):
-    made = function.function(state, batches)
+    made = own(state, batches)
     os.kill(os.getpid(), signal.SIGINT)
     return made
-step = type(function)(interrupted, model, "train", function._cell, function._below)
-model.train_function = step
+step.function = interrupted
 model.train_on_batch(x[4:8], y[4:8])
 """)
     assert reply.ename == "KeyboardInterrupt"
@@ -259,6 +259,34 @@ values = np.array([float(np.ravel(each)[0]) for each in values])
     on_devices.plain(f"{body}\nalone = values")
     on_devices.run(body)
     assert on_devices.value("apart([values], [alone])") < CLOSE
+
+
+@pytest.mark.parametrize(("rows", "batch"), [(64, 16), (56, 16), (66, 33)])
+def test_batches_of_arrays_that_divide_are_left_to_keras(on_tensorflow, rows, batch):
+    # 56 rows leave 8, which 4 divides; but they are dealt out as 4, 4, 0, 0.
+    on_tensorflow.plain(f"alone = make(); fit(alone, {rows}, {batch})")
+    reply = on_tensorflow.run(f"model = make(); fit(model, {rows}, {batch}, epochs=2);")
+    assert on_tensorflow.value("apart(model.get_weights(), alone.get_weights())") < CLOSE
+    (report,) = reply.reports
+    assert (report["steps"], report["examples"]) == (2 * -(-rows // batch), 2 * rows)
+    # Who fetches a batch inside of the program cannot be timed.
+    assert (report["input_wait_s"] is None) == (batch == 16)
+
+
+def test_the_wait_for_a_pipeline_is_measured(on_tensorflow):
+    reply = on_tensorflow.run("""
+import tensorflow as tf, time
+def slow(a, b):
+    time.sleep(0.05)
+    return a, b
+data = tf.data.Dataset.from_tensor_slices((x[:64], y[:64])).batch(16, drop_remainder=True)
+model = make()
+model.fit(data.map(lambda a, b: tf.numpy_function(slow, (a, b), (tf.float32, tf.float32))).map(
+    lambda a, b: (tf.ensure_shape(a, (16, 8)), tf.ensure_shape(b, (16, 1)))), verbose=0);
+""")
+    (report,) = reply.reports
+    assert (report["steps"], report["examples"]) == (4, 64)
+    assert report["input_wait_s"] > 0.04  # the sleep of the first batch at least
 
 
 def test_steps_per_epoch_that_leaves_most_rows_out_is_said(on_jax):

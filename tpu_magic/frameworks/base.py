@@ -162,6 +162,8 @@ class CellFacts:
         Rows in a batch over all devices, the commonest of the cell.
     input_wait_s
         Host time in the input pipeline (data loading, collation).
+    input_unseen
+        Whether batches were fetched inside of programs, where nobody could time that.
     device_wait_s
         Host time in the final wait for the device.
     trace_s
@@ -190,6 +192,7 @@ class CellFacts:
     examples: int | None = None
     global_batch: int | None = None
     input_wait_s: float = 0.0
+    input_unseen: bool = False
     device_wait_s: float = 0.0
     trace_s: float | None = None
     execute_s: float | None = None

@@ -162,6 +162,10 @@ class KerasCell:
         """Note that steps ran which nobody could count."""
         self._uncounted = True
 
+    def not_fetched_here(self) -> None:
+        """Note that a program fetched its batches itself, so that their wait was not seen."""
+        self.facts.input_unseen = True
+
     def _progress(self) -> None:
         """Tell steps and rows: of the training if there was any, else of all."""
         steps, rows = self._steps["train"], self._rows["train"]

@@ -12,7 +12,7 @@ import itertools
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ import keras
 from keras.src.backend.jax import distribution_lib
 
 from tpu_magic.frameworks.keras_cell import KerasCell, replaced, variables_of
+from tpu_magic.frameworks.keras_steps import ModelStep, wrapped_steps
 from tpu_magic.interrupts import Held
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ class OnJax:
         self._before = adapter.counters()
         self._distribution: Any = None
         self.whole_steps = WholeSteps()
-        self._wrapped: list[tuple[Any, str, Step]] = []
 
     @contextmanager
     def running(self, cell: KerasCell, namespace: Namespace) -> Iterator[None]:
@@ -66,42 +66,13 @@ class OnJax:
             elif self.replicas > 1:
                 self._distribution = _over_all(self.replicas)
                 undo.enter_context(self._distribution.scope())
-            undo.callback(self._unwrap)
-            undo.enter_context(replaced(keras.Model, self._makers(cell)))
+            undo.enter_context(wrapped_steps(cell, functools.partial(Step, below=self)))
+            state = {"_get_jax_state": functools.partial(_kept_state, cell, self.whole_steps)}
+            undo.enter_context(replaced(keras.Model, state))
             undo.enter_context(
                 replaced(distribution_lib, {"distribute_data_input": _whole_if_uneven})
             )
             yield
-
-    def _makers(self, cell: KerasCell) -> dict[str, Callable[..., Any]]:
-        steps = {
-            f"make_{kind}_function": functools.partial(self._maker, cell, kind) for kind in _OF_KIND
-        }
-        return {**steps, "_get_jax_state": functools.partial(_kept_state, cell, self.whole_steps)}
-
-    def _maker(
-        self, cell: KerasCell, kind: str, original: Callable[..., Any]
-    ) -> Callable[..., Any]:
-        attribute = f"{kind}_function"
-
-        @functools.wraps(original)
-        def make(model: Any, *args: Any, **kwargs: Any) -> Any:
-            made = original(model, *args, **kwargs)
-            function = getattr(model, attribute)
-            if cell.is_here() and not isinstance(function, Step):
-                step = Step(function, model, kind, cell, self)
-                setattr(model, attribute, step)
-                self._wrapped.append((model, attribute, step))
-            return made
-
-        return make
-
-    def _unwrap(self) -> None:
-        """Give the models their own functions back, with what those have compiled."""
-        for model, attribute, step in self._wrapped:
-            if getattr(model, attribute) is step:
-                setattr(model, attribute, step.function)
-        self._wrapped.clear()
 
     def take(self, item: Any) -> int:
         """Put every variable on all devices; objects, ties and optimizer state stay as they are."""
@@ -185,49 +156,46 @@ class WholeSteps:
             self._before(number, frame)
 
 
-class Step:
+class Step(ModelStep):
     """A train, test or predict function of a model, which cannot lose the model's state.
 
     jax donates the state to each step: between the call and the return, nobody has it. So
     batches are fetched before, and an interrupt waits until the new state is in the model.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        model: Any,
-        kind: str,
-        cell: KerasCell,
-        below: OnJax,
-    ) -> None:
-        self.function = function
-        self._model = model
-        self._kind = kind
-        self._cell = cell
+    def __init__(self, *step: Any, below: OnJax) -> None:
+        super().__init__(*step)
         self._below = below
 
     def __call__(self, state: Any, iterator: Iterator[Any]) -> Any:
         """Run as many steps as one execution has; the same values as `function` gives."""
         __tracebackhide__ = True
         started = time.perf_counter()
-        batches = list(itertools.islice(iterator, self._model.steps_per_execution))
-        self._cell.facts.input_wait_s += time.perf_counter() - started
+        batches = list(itertools.islice(iterator, self.model.steps_per_execution))
+        self.cell.facts.input_wait_s += time.perf_counter() - started
         if not batches:
             raise StopIteration
         # Predictions of several steps are joined by Keras's own function.
-        groups = [batches] if self._kind == "predict" else [[batch] for batch in batches]
+        groups = [batches] if self.kind == "predict" else [[batch] for batch in batches]
         outputs = None
         for group in groups:
             with self._below.whole_steps.step():
                 outputs, state = self.function(state, iter(group))
-                self._model._jax_state = dict(  # noqa: SLF001
-                    zip(_OF_KIND[self._kind], state, strict=True)
-                )
+                _keep(self.model, _OF_KIND[self.kind], state)
         for batch in batches:
             rows = _rows(batch)
             uneven = rows is not None and rows % self._below.replicas != 0
-            self._cell.count(self._kind, rows, whole=uneven)
+            self.cell.count(self.kind, rows, whole=uneven)
         return outputs, state
+
+
+def _keep(model: Any, names: Sequence[str], state: Any) -> None:
+    """Let a model have its state.
+
+    Past Keras's own `__setattr__`, which looks at every array in it for layers to track: with
+    small models that was 4 % of a step.
+    """
+    vars(model)["_jax_state"] = dict(zip(names, state, strict=True))
 
 
 def _kept_state(
@@ -242,7 +210,7 @@ def _kept_state(
         names = [name for name in _STATE if asked.get(name)]
         with whole.step():
             state = original(model, **asked)
-            model._jax_state = dict(zip(names, state, strict=True))  # noqa: SLF001
+            _keep(model, names, state)
             model._jax_state_synced = False  # noqa: SLF001
         return state
 

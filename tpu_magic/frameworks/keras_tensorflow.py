@@ -7,11 +7,8 @@ and a last batch smaller than the replicas turns every weight into NaN.
 
 from __future__ import annotations
 
-import functools
-import itertools
-import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +16,8 @@ import keras
 import tensorflow as tf
 
 from tpu_magic.frameworks import tensorflow as tensorflow_adapter
-from tpu_magic.frameworks.keras_cell import KerasCell, replaced, variables_of
+from tpu_magic.frameworks.keras_cell import KerasCell, variables_of
+from tpu_magic.frameworks.keras_tensorflow_steps import feeding
 from tpu_magic.interrupts import Held
 from tpu_magic.report import render
 
@@ -42,7 +40,6 @@ class OnTensorFlow:
     def __init__(self, adapter: TensorFlow) -> None:
         self.replicas = adapter.devices().count
         self._adapter = adapter
-        self._wrapped: list[tuple[Any, str, _Step]] = []
 
     @contextmanager
     def running(self, cell: KerasCell, namespace: Namespace) -> Iterator[None]:
@@ -58,39 +55,8 @@ class OnTensorFlow:
             if self.replicas > 1:
                 for item in reachable(namespace):
                     cell.take_if_possible(item)
-            undo.callback(self._unwrap)
-            makers: dict[str, Callable[..., Any]] = {
-                f"make_{kind}_function": functools.partial(self._maker, cell, kind, step)
-                for kind, step in (("train", _Step), ("test", _Step), ("predict", _PredictStep))
-            }
-            if self.replicas > 1:
-                makers["_maybe_symbolic_build"] = functools.partial(_built_whole, cell)
-            undo.enter_context(replaced(keras.Model, makers))
+            undo.enter_context(feeding(cell, self.replicas))
             yield
-
-    def _maker(
-        self, cell: KerasCell, kind: str, step: type[_Step], original: Callable[..., Any]
-    ) -> Callable[..., Any]:
-        attribute = f"{kind}_function"
-
-        @functools.wraps(original)
-        def make(model: Any, *args: Any, **kwargs: Any) -> Any:
-            made = original(model, *args, **kwargs)
-            function = getattr(model, attribute)
-            if cell.is_here() and not isinstance(function, _Step):
-                wrapped = step(function, model, kind, cell, self.replicas)
-                setattr(model, attribute, wrapped)
-                self._wrapped.append((model, attribute, wrapped))
-            return made
-
-        return make
-
-    def _unwrap(self) -> None:
-        """Give the models their own functions back, with what those have traced."""
-        for model, attribute, step in self._wrapped:
-            if getattr(model, attribute) is step:
-                setattr(model, attribute, step.function)
-        self._wrapped.clear()
 
     def take(self, item: Any) -> int:
         """Make every variable one of the strategy's; the objects that hold them stay the same."""
@@ -150,128 +116,6 @@ class OnTensorFlow:
     def traced_s(self) -> float | None:
         """Return None: TensorFlow does not tell how long it traced."""
         return None
-
-
-class _Step:
-    """A train or test function of a model, fed with batches that each replica can take."""
-
-    def __init__(
-        self, function: Callable[..., Any], model: Any, kind: str, cell: KerasCell, replicas: int
-    ) -> None:
-        self.function = function
-        self._model = model
-        self._kind = kind
-        self._cell = cell
-        self._replicas = replicas
-
-    def __call__(self, iterator: Any) -> Any:
-        """Run as many steps as one execution has; the same values as `function` gives."""
-        __tracebackhide__ = True
-        many = self._model.steps_per_execution
-        if many > 1 and (self._replicas == 1 or _always_even(iterator)):
-            # The loop over the steps is part of the program: that is what it is for.
-            self._cell.not_counted()
-            return self.function(iterator)
-        started = time.perf_counter()
-        batches = list(itertools.islice(iterator, many))
-        self._cell.facts.input_wait_s += time.perf_counter() - started
-        if not batches:
-            raise StopIteration
-        outputs = None
-        for batch in batches:
-            shares = _shares(batch)
-            uneven = len(set(shares)) > 1
-            outputs = self._run_whole(batch) if uneven else self.function(iter([batch]))
-            rows = sum(shares) if shares else _rows(batch)
-            alone = self._replicas > 1 and len(shares) < self._replicas
-            self._cell.count(self._kind, rows, whole=uneven or alone)
-        return outputs
-
-    def _run_whole(self, batch: Any) -> Any:
-        """Run a step in which each replica has all rows.
-
-        The mean over the replicas is then the gradient of one device, whatever the number of
-        rows. Metrics add up over replicas, so that only the first one's may count.
-        """
-        __tracebackhide__ = True
-        others = [
-            part
-            for variable in self._model.metrics_variables
-            for part in getattr(variable.value, "values", ())[1:]
-        ]
-        before = [part.read_value() for part in others]
-        outputs = self.function(iter([whole(batch)]))
-        for part, value in zip(others, before, strict=True):
-            part.assign(value)
-        return outputs
-
-
-class _PredictStep(_Step):
-    """A predict function: rows are independent, so that any split gives the right values."""
-
-    def __call__(self, data: Any) -> Any:
-        """Predict a list of batches."""
-        __tracebackhide__ = True
-        outputs = self.function(data)
-        for batch in data:
-            shares = _shares(batch)
-            self._cell.count(self._kind, sum(shares) if shares else _rows(batch), whole=False)
-        return outputs
-
-
-def _built_whole(cell: KerasCell, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the patch by which a model is built from a whole batch, not from its mean share."""
-
-    @functools.wraps(original)
-    def _maybe_symbolic_build(model: Any, iterator: Any = None, data_batch: Any = None) -> Any:
-        if not cell.is_here() or iterator is None:
-            return original(model, iterator=iterator, data_batch=data_batch)
-        for _, _, batches in iterator:
-            data_batch = whole(next(batches))
-            break
-        return original(model, data_batch=data_batch)
-
-    return _maybe_symbolic_build
-
-
-# --- batches ----------------------------------------------------------------------------------
-
-
-def whole(batch: Any) -> Any:
-    """Return a batch with the replicas' shares joined again."""
-
-    def join(leaf: Any) -> Any:
-        if not isinstance(leaf, tf.distribute.DistributedValues):
-            return leaf
-        parts = leaf.values
-        if isinstance(parts[0], tf.SparseTensor):
-            return tf.sparse.concat(0, parts)
-        return parts[0] if isinstance(parts[0], tf.experimental.Optional) else tf.concat(parts, 0)
-
-    return keras.tree.map_structure(join, batch)
-
-
-def _shares(batch: Any) -> list[int]:
-    """Return how many rows each replica has; nothing for a batch that is not split."""
-    for leaf in keras.tree.flatten(batch):
-        if isinstance(leaf, tf.distribute.DistributedValues) and hasattr(leaf.values[0], "shape"):
-            return [int(part.shape[0]) for part in leaf.values]
-    return []
-
-
-def _rows(batch: Any) -> int | None:
-    for leaf in keras.tree.flatten(batch):
-        shape: tuple[Any, ...] = tuple(getattr(leaf, "shape", ()))
-        if shape and shape[0] is not None:
-            return int(shape[0])
-    return None
-
-
-def _always_even(iterator: Any) -> bool:
-    """Say whether every batch has the same number of rows on every replica, by its type."""
-    specs = tf.nest.flatten(getattr(iterator, "element_spec", None), expand_composites=True)
-    shapes = [spec.shape for spec in specs if isinstance(spec, tf.TensorSpec) and spec.shape.rank]
-    return bool(shapes) and all(shape[0] is not None for shape in shapes)
 
 
 # --- objects ----------------------------------------------------------------------------------

@@ -203,7 +203,7 @@ def _cut(wall_s: float, facts: CellFacts, counters: Counters) -> dict[str, Any]:
     parts: dict[str, float | None] = {
         "trace_s": facts.trace_s,
         "compile_s": counters.compile_s,
-        "input_wait_s": facts.input_wait_s,
+        "input_wait_s": None if facts.input_unseen else facts.input_wait_s,
         "device_wait_s": sum(wait for wait in waits if wait is not None),
     }
     total = sum(value for value in parts.values() if value is not None)
