@@ -72,8 +72,9 @@ class OnTensorFlow:
                 # What the variable does when it is made: here with the value it has.
                 variable._value = None  # noqa: SLF001
                 variable._initialize(value)  # noqa: SLF001
-                # Where the replicas' parts add up (metrics), each must hold its share only.
-                variable.value.assign(value)
+                if variable.value.synchronization == tf.VariableSynchronization.ON_READ:
+                    # The replicas' parts add up (metrics): each must hold its share only.
+                    variable.value.assign(value)
         _join(item, strategy, changed=bool(outside))
         return len(outside)
 
