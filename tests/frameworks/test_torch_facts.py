@@ -81,3 +81,23 @@ def test_the_device_was_busy_for_a_part_of_the_cell(torch_shell):
         torch_shell, "B = A\nfor _ in range(4):\n    B = torch.tanh(A @ B)\nB.sum().item()"
     )
     assert 0 < facts.execute_s < torch_shell.user_ns["report"].wall_s
+
+
+def test_examples_are_the_rows_that_were_trained_on(torch_shell):
+    torch_shell.run(
+        "import torch\nfrom torch.utils.data import DataLoader\n"
+        "net = torch.nn.Linear(3, 1)\nopt = torch.optim.SGD(net.parameters(), lr=0.01)\n"
+        "train, valid = DataLoader(torch.ones(24, 3), batch_size=4), DataLoader(torch.ones(30, 3), 10)"
+    )
+    torch_shell.run(
+        "%%tpu_run -q -o report\n"
+        "for _ in range(2):\n"
+        "    for index, x in enumerate(train, 1):\n"
+        "        net(x).sum().backward()\n"
+        "        if index % 3 == 0:  # two steps of three batches\n"
+        "            opt.step(); opt.zero_grad()\n"
+        "    for x in valid:\n"
+        "        with torch.no_grad(): net(x)"
+    )
+    report = torch_shell.user_ns["report"]
+    assert (report.steps, report.examples) == (4, 2 * 24)

@@ -243,11 +243,11 @@ class TorchCell:
         rows = next((item.shape[0] for item in tensors if item.dim()), None)
         if all(self.placement.is_there(item) for item in tensors):
             if rows is not None and self._steps.ended:
-                self._steps.rows(rows)
+                self._steps.rows(rows, self._meet.backwards)
             return args, kwargs
         if rows is not None:
             if self._steps.ended or rows != self.placement.rows:
-                self._steps.rows(rows)
+                self._steps.rows(rows, self._meet.backwards)
             self.placement.rows = rows
         return exchanged(self.placement.bring, args, kwargs)
 
@@ -280,7 +280,7 @@ class TorchCell:
             placed, rows = torch_feed.place_batch(batch, self._feed_tensor)
         if rows is not None:
             self.placement.rows = rows
-        self._steps.batch(rows)
+        self._steps.batch(rows, self._meet.backwards)
         return placed
 
     def _feed_tensor(self, tensor: Tensor) -> Tensor:

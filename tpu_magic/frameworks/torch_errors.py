@@ -27,6 +27,11 @@ _TABLE: tuple[tuple[re.Pattern[str], str], ...] = (
         "deleted names free theirs",
     ),
     (
+        re.compile(r"Accelerator` can not run on your system|No supported gpu backend found"),
+        "in a %%tpu_run cell leave `accelerator` out of Lightning's Trainer: the cell brings the "
+        "loop to all devices",
+    ),
+    (
         re.compile(r"Runtime is already initialized|launch function does not support SPMD"),
         "this kernel has already started the device: restart it and use %tpu_setup --no-connect "
         "before code that launches its own processes, or let %%tpu_run use all devices",

@@ -6,12 +6,14 @@ device, and with threads that upload batches, is done here as for code that know
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch_xla
+from torch_xla._internal import tpu
 from torch_xla.distributed import parallel_loader, xla_multiprocessing
 
 from tpu_magic.frameworks.torch_feed import DeviceBatches
@@ -96,10 +98,33 @@ def _launch(name: str, nprocs: int | None) -> Callable[..., Any]:
     return make
 
 
+def _chips(_: Any, original: Any, __: Any, thread: int) -> Any:
+    """Show Lightning no chips, so that it does not launch a process for each.
+
+    It takes its loop for one processor then, which the cell brings to all devices.
+    """
+
+    def num_available_devices() -> int:
+        devices: int = 0 if threading.get_ident() == thread else original()
+        return devices
+
+    return num_available_devices
+
+
+def ask_again() -> None:
+    """Make Lightning forget what it knows of chips: it asks once in a process."""
+    for name in ("lightning.fabric", "lightning_fabric"):
+        module = sys.modules.get(f"{name}.accelerators.xla")
+        if module is not None:
+            module.XLAAccelerator.auto_device_count.cache_clear()
+            module.XLAAccelerator.is_available.cache_clear()
+
+
 # where, which attribute, what makes its replacement
 TABLE: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (torch_xla._XLAC, "_xla_step_marker", _step_marker),  # noqa: SLF001 - every end passes it
     (parallel_loader, "ParallelLoader", _parallel_loader),
+    (tpu, "num_available_devices", _chips),
     (torch_xla, "launch", _launch("torch_xla.launch", None)),
     (xla_multiprocessing, "spawn", _launch("xmp.spawn", 0)),
 )

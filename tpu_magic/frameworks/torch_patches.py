@@ -34,6 +34,7 @@ def patched(cell: Any, namespace: MutableMapping[str, Any], thread: int) -> Iter
         for owner, name, replace in torch_compat.TABLE:
             applied.append((owner, name, owner.__dict__.get(name, _MISSING)))
             setattr(owner, name, replace(getattr(owner, name, None)))
+        torch_own.ask_again()
         yield
     finally:
         for owner, name, held in reversed(applied):
@@ -41,6 +42,7 @@ def patched(cell: Any, namespace: MutableMapping[str, Any], thread: int) -> Iter
                 delattr(owner, name)
             else:
                 setattr(owner, name, held)
+        torch_own.ask_again()
 
 
 def _call_module(cell: Any, original: Any, _: Any, thread: int) -> Any:

@@ -60,6 +60,8 @@ class Steps:
         self._own_ends = 0
         self._ending = False
         self._last_rows: int | None = None
+        self._rows_at_hand = 0
+        self._backwards_of_rows = 0
         self._rows_since_step = 0
         self._trained = 0
         self._seen = 0
@@ -70,18 +72,20 @@ class Steps:
         self._compiles = metrics.counter_value(_COMPILES) or 0
         self._compiled_s = seconds_in("CompileTime")
 
-    def batch(self, rows: int | None) -> None:
+    def batch(self, rows: int | None, backwards: int) -> None:
         """Note a batch that a loader gave."""
         self._batches += 1
         if rows is not None:
-            self.rows(rows)
+            self.rows(rows, backwards)
         self._tell()
 
-    def rows(self, rows: int) -> None:
+    def rows(self, rows: int, backwards: int) -> None:
         """Note rows that go into this step."""
         self.ended = False
-        self._last_rows = rows
-        self._rows_since_step += rows
+        # Rows that no gradient came of, as those of a validation, train nothing.
+        self._rows_since_step += self._rows_at_hand if backwards > self._backwards_of_rows else 0
+        self._last_rows = self._rows_at_hand = rows
+        self._backwards_of_rows = backwards
         self._seen += rows
         self._sizes[rows] += 1
 
@@ -109,8 +113,8 @@ class Steps:
             self._stepped.clear()
             self._rounds += 1
         self._stepped.add(optimizer)
-        self._trained += self._rows_since_step
-        self._rows_since_step = 0
+        self._trained += self._rows_since_step + self._rows_at_hand
+        self._rows_since_step = self._rows_at_hand = 0
         self._tell()
 
     def end(self, backwards: int) -> None:
