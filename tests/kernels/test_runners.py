@@ -1,4 +1,4 @@
-"""Notebooks that nobody watches: nbclient and `nbconvert --execute`, with the error they need."""
+"""Notebooks that nobody watches: nbclient, `nbconvert --execute` and papermill, and their errors."""
 
 from __future__ import annotations
 
@@ -90,3 +90,29 @@ def test_nbconvert_executes_a_notebook_with_a_magic(tmp_path, monkeypatch):
     )  # fmt: skip
     outputs = json.loads(path.read_text())["cells"][2]["outputs"]
     assert [output["output_type"] for output in outputs] == ["execute_result", "display_data"]
+
+
+def test_papermill_keeps_parameters_reports_and_the_error_that_stops_it(tmp_path, monkeypatch):
+    source, done = tmp_path / "in.ipynb", tmp_path / "out.ipynb"
+    notebook = _notebook(
+        SETUP, "rate = 1", "%%tpu_run\ntorch.Thing and rate * 2", "%%tpu_run\n1 / 0", "rate"
+    )
+    notebook.cells[1].metadata["tags"] = ["parameters"]
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
+    nbformat.write(notebook, source)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "papermill", "--no-progress-bar",
+         "-p", "rate", "21", str(source), str(done)],
+        check=False, capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert ran.returncode != 0
+    assert "ZeroDivisionError" in ran.stderr
+    cells = [cell for cell in json.loads(done.read_text())["cells"] if cell["cell_type"] == "code"]
+    on_device, failed, after = cells[-3:]
+    value, report = on_device["outputs"]
+    assert value["data"]["text/plain"] == ["42"]
+    assert "application/vnd.tpu-magic.cell-report+json" in report["data"]
+    errors = [output for output in failed["outputs"] if output["output_type"] == "error"]
+    assert [error["ename"] for error in errors] == ["ZeroDivisionError"]
+    assert after["execution_count"] is None

@@ -146,7 +146,8 @@ def on_devices(request):
 @pytest.mark.parametrize("name", CASES)
 def test_it_trains_on_the_device_with_the_numbers_of_the_host(on_devices, expected, name):
     case = CASES[name]
-    pytest.importorskip(case.library, reason=f"{case.library} is not installed here")
+    if case.library == "transformers":  # 75 MB, which the environment does not carry
+        pytest.importorskip(case.library)
     reply = on_devices.run(f"%%tpu_run\n{case.code}", timeout=300).check()
     on_devices.run(
         f"same(result, torch.load({str(expected(name))!r}, weights_only=False))\n"
@@ -160,7 +161,6 @@ def test_it_trains_on_the_device_with_the_numbers_of_the_host(on_devices, expect
 
 @pytest.mark.parametrize("accelerator", ["tpu", "gpu"])
 def test_lightning_is_not_to_choose_a_device(on_devices, accelerator):
-    pytest.importorskip("lightning")
     reply = on_devices.run(
         f"%%tpu_run\nimport lightning as L\nL.Trainer(accelerator={accelerator!r})"
     )
@@ -170,7 +170,6 @@ def test_lightning_is_not_to_choose_a_device(on_devices, accelerator):
 
 
 def test_lightning_asks_for_chips_again_after_the_cell(on_devices):
-    pytest.importorskip("lightning")
     asked = "XLAAccelerator.auto_device_count()"
     on_devices.run(
         "from lightning.fabric.accelerators.xla import XLAAccelerator\n"
