@@ -24,7 +24,7 @@ from torch.optim.optimizer import (
 from torch.utils.data import DataLoader
 from torch_xla.core import xla_model
 
-from tpu_magic.frameworks import torch_facts, torch_feed, torch_move
+from tpu_magic.frameworks import torch_facts, torch_feed, torch_move, torch_profile
 from tpu_magic.frameworks.base import CellFacts, Namespace
 from tpu_magic.frameworks.torch_meet import Meet
 from tpu_magic.frameworks.torch_operands import every_tensor, exchanged
@@ -49,6 +49,8 @@ class TorchCell:
         self.facts = CellFacts(precision=options.precision, notes=torch_facts.environment_notes())
         self.placement = placement
         self.device_kind = device_kind
+        if options.profile is not None:
+            self.facts.notes.append(torch_profile.sentence(options.profile))
         self._options = options
         self._namespace = namespace
         self._thread = threading.get_ident()

@@ -190,6 +190,12 @@ class TorchXla:
 
         return TorchCell(options, namespace, self.placement, self.devices().kind).running()
 
+    def profile(self, folder: str) -> AbstractContextManager[None]:
+        """Return the context that writes a profile of a cell into a folder."""
+        from tpu_magic.frameworks.torch_profile import profiling
+
+        return profiling(folder)
+
     def timed(self) -> AbstractContextManager[None]:
         """Return the context in which code is timed: nothing helps it, but backward works.
 
