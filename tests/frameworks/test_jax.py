@@ -154,7 +154,7 @@ assert "jaxlib" in jax_adapter.versions()
     lines = said.splitlines()
     assert lines[0] == "XLA CPU × 3 · not a TPU True"
     assert "already runs with 3 devices in this kernel; restart it to simulate 2" in lines[1]
-    assert "already span all 3 devices" in lines[2]
+    assert "already spans all 3 devices" in lines[2]
     assert "--require-tpu: jax runs on XLA CPU × 3" in lines[3]
 
 

@@ -303,6 +303,27 @@ def test_the_cell_shows_what_a_plain_one_does(on_jax):
     assert "History" in shown.value
 
 
+def test_a_cell_in_which_nothing_ran_says_so(on_devices):
+    on_devices.plain("model = make(); model.predict(x[:8], verbose=0); keras.ops.sum(x)")
+
+    def reached(code):
+        (report,) = on_devices.run(code).reports
+        return report["reached_device"]
+
+    for code in ("a = 3", "import keras", "model.summary(print_fn=lambda *a, **k: None)"):
+        assert not reached(code), code
+    # Compiled before, so that only what they leave can tell.
+    for code in ("b = keras.ops.sum(x)", "float(keras.ops.sum(x))", "p = model.predict(x[:8], verbose=0)"):
+        assert reached(code), code
+
+
+def test_tracing_is_measured(on_devices):
+    (report,) = on_devices.run("model = make(); fit(model, 32);").reports
+    assert 0 < report["trace_s"] < report["wall_s"]
+    (report,) = on_devices.run("1 + 1").reports
+    assert report["trace_s"] == 0
+
+
 def test_nothing_stays_changed(on_devices):
     on_devices.plain("""
 import os

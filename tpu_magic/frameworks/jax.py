@@ -7,8 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from importlib import metadata
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from tpu_magic.frameworks.base import (
     DeviceInfo,
     Memory,
 )
+from tpu_magic.frameworks.starting import StartsOnce
 from tpu_magic.host import detect
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tpu_magic.frameworks.base import CellSession, Namespace, Rows
     from tpu_magic.options import RunOptions
 
-_PACKAGES = ("jax", "jaxlib", "libtpu")
 _COMPILE = "/jax/core/compile/backend_compile_duration"
 _TRACE = (
     "/jax/core/compile/jaxpr_trace_duration",
@@ -39,6 +38,7 @@ _TRACE = (
 _REMEMBERED = 10_000
 # --precision: what jax calls it
 PRECISIONS = {"high": "high", "highest": "highest", "bf16": "bfloat16"}
+NOTHING_COMPUTED = "it compiled nothing, made no array and read none"
 NO_SEED = "--seed: jax draws from the keys that the code makes (jax.random.key); nothing was seeded"
 NO_KEEP = (
     "--keep is for torch, where objects move: what must not run on the device belongs in a "
@@ -46,13 +46,15 @@ NO_KEEP = (
 )
 
 
-class Jax:
+class Jax(StartsOnce):
     """The adapter for JAX. `frameworks.base.Adapter`."""
 
     name = "jax"
+    label = "jax"
+    packages = ("jax", "jaxlib", "libtpu")
 
     def __init__(self) -> None:
-        self._info: DeviceInfo | None = None
+        super().__init__()
         self._events = CompileEvents()
         self._tick: Any = None
         self._seed: Any = None
@@ -65,52 +67,14 @@ class Jax:
             return Availability(usable=True)
         return Availability(False, "jax is not installed here", "%tpu_setup --framework jax")
 
-    def connected(self) -> bool:
-        """Say whether jax's runtime has been started, by us or by anyone."""
-        return self._info is not None or _runtime_started()
-
-    def connect(
-        self, *, simulate: int | None = None, require_tpu: bool = False, devices: str = "all"
-    ) -> DeviceInfo:
-        """Start the runtime if it is not running, and return its devices.
-
-        Raises
-        ------
-        IPython.core.error.UsageError
-            When jax is not here, there is no TPU and one is required, or the runtime already
-            runs with another number of devices than `simulate`.
-        """
-        if self._info is None:
-            availability = self.availability()
-            if not availability.usable:
-                raise UsageError(availability.sentence())
-            facts = detect.detect()
-            if require_tpu and not facts.chips:
-                raise UsageError(
-                    f"--require-tpu: there is no TPU here ({'; '.join(facts.reasons)})"
-                )
-            if simulate and facts.chips:
-                raise UsageError("--simulate is for machines without a TPU; this one has one")
-            self._start(facts, simulate, devices)
-        info = self.devices()
-        if require_tpu and not info.on_tpu:
-            raise UsageError(f"--require-tpu: jax runs on {info.label()} in this kernel")
-        if simulate and simulate != info.present:
-            raise UsageError(
-                f"jax already runs with {info.present} devices in this kernel; "
-                f"restart it to simulate {simulate}"
-            )
-        if devices == "1" and info.count > 1:
-            raise UsageError(
-                f"cells of this kernel already span all {info.count} devices; restart the kernel "
-                "and make --devices 1 the first use"
-            )
-        return info
+    def _runtime_started(self) -> bool:
+        bridge = sys.modules.get("jax._src.xla_bridge")
+        return bridge is not None and bool(bridge.backends_are_initialized())
 
     def _start(self, facts: detect.HostFacts, simulate: int | None, devices: str) -> None:
         import jax
 
-        since = None if _runtime_started() else time.time()
+        since = None if self._runtime_started() else time.time()
         if since is not None:
             if not (facts.chips or facts.gpu) and not jax.config.jax_platforms:
                 # Asked for nothing, jax would look for a TPU and print what it did not find.
@@ -141,15 +105,6 @@ class Jax:
         self._seed = jax.device_put(0, everyone)
         self._tick = jax.jit(lambda number: number + 1)
         self._tick(self._seed).block_until_ready()
-
-    def devices(self) -> DeviceInfo:
-        """Return the devices of the running runtime."""
-        if self._info is None:
-            if not self.connected():
-                raise UsageError("jax is not connected to a device yet: run %tpu_setup")
-            self._start(detect.detect(), None, "all")
-        assert self._info is not None  # noqa: S101 - set by _start
-        return self._info
 
     # --- running ----------------------------------------------------------------------------
 
@@ -236,14 +191,6 @@ class Jax:
         product: Rows = jax.device_get(matrix @ matrix).tolist()
         return product
 
-    def versions(self) -> dict[str, str]:
-        """Return the versions of what decides how jax runs here."""
-        found = {}
-        for package in _PACKAGES:
-            with suppress(metadata.PackageNotFoundError):
-                found[package] = metadata.version(package)
-        return found
-
     def matmul_precision(self) -> str:
         """Return the precision of float32 matrix products."""
         import jax
@@ -260,38 +207,35 @@ class JaxCell:
     """A cell of jax code. `frameworks.base.CellSession`."""
 
     def __init__(self, adapter: Jax, options: RunOptions) -> None:
+        from tpu_magic.frameworks.jax_evidence import Evidence
+
         if options.keep:
             raise UsageError(NO_KEEP)
         self.facts = CellFacts(precision=options.precision)
         self._adapter = adapter
         self._options = options
         self._before = adapter.counters()
+        self._evidence = Evidence(adapter.counters)
 
     @contextmanager
     def running(self, namespace: Namespace) -> Iterator[JaxCell]:
         """Run the cell."""
-        import jax
-
         if self._options.seed is not None:
             self.facts.notes.append(NO_SEED)
         with ExitStack() as undo:
             undo.enter_context(self._adapter.precision(self._options.precision))
-            there = {id(array) for array in jax.live_arrays()}
+            undo.enter_context(self._evidence.gathering())
             yield self
-            self._note_devices([each for each in jax.live_arrays() if id(each) not in there])
+            self._note_devices(self._evidence.made())
 
     def finish(self) -> None:
         """Wait until the devices are done."""
-        import jax
-
         started = time.perf_counter()
         self._adapter.wait()
         self.facts.device_wait_s += time.perf_counter() - started
-        counted = self._adapter.counters().since(self._before)
-        self.facts.trace_s = counted.trace_s
-        # jax counts no executions; where arrays are, something was computed.
-        self.facts.reached_device = bool(counted.compiles or jax.live_arrays())
-        self.facts.unreached_reason = "" if self.facts.reached_device else "it used no jax array"
+        self.facts.trace_s = self._adapter.counters().since(self._before).trace_s
+        self.facts.reached_device = self._evidence.found()
+        self.facts.unreached_reason = "" if self.facts.reached_device else NOTHING_COMPUTED
 
     def _note_devices(self, made: list[Any]) -> None:
         """Say when several devices were there, and all that the cell made is on one."""
@@ -369,12 +313,6 @@ _HINTS = (
         "the device is out of memory: smaller batches or bfloat16 help; deleted names free theirs",
     ),
 )
-
-
-def _runtime_started() -> bool:
-    """Say whether jax's runtime is up in this process; starts and imports nothing."""
-    bridge = sys.modules.get("jax._src.xla_bridge")
-    return bridge is not None and bool(bridge.backends_are_initialized())
 
 
 def _flag_devices() -> int | None:

@@ -36,6 +36,7 @@ _ENTRIES = (
 _KERAS_BATCH = 32  # the batch_size of Keras where none is given
 _MISSING = object()
 _HERE = str(Path(__file__).parent)
+NOTHING_RAN = "it trained, evaluated and predicted nothing, and no operation ran"
 NO_KEEP = (
     "--keep is for torch, where objects move: a Keras model that must not be taken onto the "
     "devices belongs in a cell without the magic"
@@ -71,8 +72,8 @@ class Below(Protocol):
         """Return what makes a model's numbers differ from one device's, once for a model."""
         ...
 
-    def traced_s(self) -> float | None:
-        """Return the seconds of tracing since the cell began; None where it is not counted."""
+    def computed(self) -> bool:
+        """Say whether anything was computed since the cell began."""
         ...
 
 
@@ -82,8 +83,9 @@ class KerasCell:
     def __init__(self, adapter: Adapter, below: Below, options: RunOptions) -> None:
         if options.keep:
             raise UsageError(NO_KEEP)
-        self.facts = CellFacts(precision=options.precision)
+        self.facts = CellFacts(precision=options.precision, unreached_reason=NOTHING_RAN)
         self._adapter = adapter
+        self._before = adapter.counters()
         self._below = below
         self._options = options
         self._thread = threading.get_ident()
@@ -94,6 +96,7 @@ class KerasCell:
         self._sizes: Counter[int] = Counter()
         self._whole: Counter[int] = Counter()
         self._uncounted = False
+        self._finished = False
         self._said: list[str] = []
 
     # --- the cell's life ------------------------------------------------------------------
@@ -120,16 +123,20 @@ class KerasCell:
 
     def finish(self) -> None:
         """Wait until the devices are done."""
+        self._look()
+        self._finished = True
         started = time.perf_counter()
         self._adapter.wait()
         self.facts.device_wait_s += time.perf_counter() - started
         self._summarise()
 
+    def _look(self) -> None:
+        """See whether anything ran, before anything of ours does."""
+        self.facts.reached_device = bool(self._steps) or self._uncounted or self._below.computed()
+
     def _summarise(self) -> None:
         facts = self.facts
-        facts.trace_s = self._below.traced_s()
-        # Operations outside of fit and its like also run on the device; Keras counts none.
-        facts.reached_device = True
+        facts.trace_s = self._adapter.counters().since(self._before).trace_s
         self._progress()
         common = self._sizes.most_common(1)
         facts.global_batch = common[0][0] if common else None
@@ -137,6 +144,8 @@ class KerasCell:
 
     def _forget(self) -> None:
         """Hold nothing of the person's after the cell."""
+        if not self._finished:  # it failed
+            self._look()
         self._summarise()
         self._namespace = {}
 

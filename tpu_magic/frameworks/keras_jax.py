@@ -20,6 +20,7 @@ import jax
 import keras
 from keras.src.backend.jax import distribution_lib
 
+from tpu_magic.frameworks.jax_evidence import Evidence
 from tpu_magic.frameworks.keras_cell import KerasCell, replaced, variables_of
 from tpu_magic.frameworks.keras_steps import ModelStep, wrapped_steps
 from tpu_magic.interrupts import Held
@@ -48,7 +49,7 @@ class OnJax:
     def __init__(self, adapter: Jax) -> None:
         self.replicas = adapter.devices().count
         self._adapter = adapter
-        self._before = adapter.counters()
+        self._evidence = Evidence(adapter.counters)
         self._distribution: Any = None
         self.whole_steps = WholeSteps()
 
@@ -66,6 +67,7 @@ class OnJax:
             elif self.replicas > 1:
                 self._distribution = _over_all(self.replicas)
                 undo.enter_context(self._distribution.scope())
+            undo.enter_context(self._evidence.gathering())
             undo.enter_context(wrapped_steps(cell, functools.partial(Step, below=self)))
             state = {"_get_jax_state": functools.partial(_kept_state, cell, self.whole_steps)}
             undo.enter_context(replaced(keras.Model, state))
@@ -109,9 +111,9 @@ class OnJax:
         """Return nothing: on JAX the numbers are those of one device, batch norm included."""
         return []
 
-    def traced_s(self) -> float | None:
-        """Return the seconds that jax traced since the cell began."""
-        return self._adapter.counters().since(self._before).trace_s
+    def computed(self) -> bool:
+        """Say whether jax left anything of a computation."""
+        return self._evidence.found()
 
 
 class WholeSteps:

@@ -40,6 +40,7 @@ class OnTensorFlow:
     def __init__(self, adapter: TensorFlow) -> None:
         self.replicas = adapter.devices().count
         self._adapter = adapter
+        self._made = 0
 
     @contextmanager
     def running(self, cell: KerasCell, namespace: Namespace) -> Iterator[None]:
@@ -56,6 +57,7 @@ class OnTensorFlow:
                 for item in reachable(namespace):
                     cell.take_if_possible(item)
             undo.enter_context(feeding(cell, self.replicas))
+            self._made = self._adapter.tensors_made()
             yield
 
     def take(self, item: Any) -> int:
@@ -114,9 +116,9 @@ class OnTensorFlow:
             _told.add(model)
         return said
 
-    def traced_s(self) -> float | None:
-        """Return None: TensorFlow does not tell how long it traced."""
-        return None
+    def computed(self) -> bool:
+        """Say whether an operation outside of a program ran; asking takes a number."""
+        return self._adapter.tensors_made() > self._made + 1
 
 
 # --- objects ----------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from tpu_magic.frameworks.base import (
     DeviceInfo,
     Memory,
 )
+from tpu_magic.frameworks.starting import StartsOnce
 from tpu_magic.host import detect
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ ONE_STRATEGY = (
     "tpu_magic already runs this cell in `strategy.scope()`: use the name `strategy`, and leave "
     "the resolver and the strategy of the old recipe away"
 )
+# The module with TensorFlow's own counter of the time that it takes to trace.
+_TRACING = "tensorflow.python.eager.polymorphic_function.tracing_compilation"
+NOTHING_COMPUTED = "no operation of TensorFlow's ran"
 _PRECISION = (
     "--precision {precision}: TensorFlow has no setting for it; a Keras model takes "
     "keras.config.set_dtype_policy('mixed_bfloat16') before it is made"
@@ -54,13 +58,19 @@ _EAGER = (
 )
 
 
-class TensorFlow:
-    """The adapter for TensorFlow. `frameworks.base.Adapter`."""
+class TensorFlow(StartsOnce):
+    """The adapter for TensorFlow. `frameworks.base.Adapter`.
+
+    The strategy is made once, over all devices. The TPU system is initialised once in a process:
+    a second time would lose every variable on it.
+    """
 
     name = "tf"
+    label = "TensorFlow"
+    packages = (*BUILDS, "keras", "libtpu")
 
     def __init__(self) -> None:
-        self._info: DeviceInfo | None = None
+        super().__init__()
         self._strategy: Any = None
 
     # --- here or not ------------------------------------------------------------------------
@@ -76,55 +86,15 @@ class TensorFlow:
             "(--framework keras)",
         )
 
-    def connected(self) -> bool:
-        """Say whether TensorFlow's runtime has been started, by us or by anyone."""
-        return self._info is not None or _runtime_started()
-
-    def connect(
-        self, *, simulate: int | None = None, require_tpu: bool = False, devices: str = "all"
-    ) -> DeviceInfo:
-        """Make the strategy once, over all devices; later calls give the same one.
-
-        The TPU system is initialised once in a process: a second time would lose every
-        variable on it.
-
-        Raises
-        ------
-        IPython.core.error.UsageError
-            When TensorFlow is not here or has no TPU kernels where a TPU is, there is no TPU and
-            one is required, or the runtime already runs with other devices.
-        """
-        if self._info is None:
-            availability = self.availability()
-            if not availability.usable:
-                raise UsageError(availability.sentence())
-            facts = detect.detect()
-            if require_tpu and not facts.chips:
-                raise UsageError(
-                    f"--require-tpu: there is no TPU here ({'; '.join(facts.reasons)})"
-                )
-            if simulate and facts.chips:
-                raise UsageError("--simulate is for machines without a TPU; this one has one")
-            self._start(facts, simulate, devices)
-        info = self.devices()
-        if require_tpu and not info.on_tpu:
-            raise UsageError(f"--require-tpu: TensorFlow runs on {info.label()} in this kernel")
-        if simulate and simulate != info.count:
-            raise UsageError(
-                f"TensorFlow already runs with {info.count} devices in this kernel; "
-                f"restart it to simulate {simulate}"
-            )
-        if devices == "1" and info.count > 1:
-            raise UsageError(
-                f"the strategy of this kernel already spans all {info.count} devices; restart the "
-                "kernel and make --devices 1 the first use"
-            )
-        return info
+    def _runtime_started(self) -> bool:
+        context = sys.modules.get("tensorflow.python.eager.context")
+        made = getattr(context, "_context", None)
+        return made is not None and bool(getattr(made, "_initialized", False))
 
     def _start(self, facts: detect.HostFacts, simulate: int | None, devices: str) -> None:
         import tensorflow as tf
 
-        since = None if _runtime_started() else time.time()
+        since = None if self._runtime_started() else time.time()
         if facts.chips:
             self._strategy = tpu_strategy(tf)
             kind = facts.accelerator or "TPU"
@@ -147,15 +117,6 @@ class TensorFlow:
             simulated=not facts.chips and not facts.gpu and count > 1,
             since=since,
         )
-
-    def devices(self) -> DeviceInfo:
-        """Return the devices of the strategy."""
-        if self._info is None:
-            if not self.connected():
-                raise UsageError("TensorFlow is not connected to a device yet: run %tpu_setup")
-            self._start(detect.detect(), None, "all")
-        assert self._info is not None  # noqa: S101 - set by _start
-        return self._info
 
     @property
     def strategy(self) -> Any:
@@ -215,8 +176,18 @@ class TensorFlow:
             tf.test.experimental.sync_devices()
 
     def counters(self) -> Counters:
-        """Return no counts: TensorFlow offers none."""
-        return Counters()
+        """Return the time of tracing: TensorFlow counts no compiles, executions or transfers."""
+        counter = getattr(sys.modules.get(_TRACING), "_graph_building_time_counter", None)
+        return Counters(trace_s=None if counter is None else counter.get_cell().value() / 1e6)
+
+    def tensors_made(self) -> int:
+        """Return how many numbers TensorFlow has given to tensors; asking takes one.
+
+        Every result of an operation outside of a program gets one.
+        """
+        from tensorflow.python.framework import ops
+
+        return int(ops.uid())
 
     def memory(self) -> list[Memory]:
         """Return the memory of each GPU; nothing where the runtime does not tell (CPU, TPU)."""
@@ -268,14 +239,6 @@ class TensorFlow:
         product: Rows = (matrix @ matrix).numpy().tolist()
         return product
 
-    def versions(self) -> dict[str, str]:
-        """Return the versions of what decides how TensorFlow runs here."""
-        found = {}
-        for package in (*BUILDS, "keras", "libtpu"):
-            with suppress(metadata.PackageNotFoundError):
-                found[package] = metadata.version(package)
-        return found
-
     def matmul_precision(self) -> str:
         """Return the precision of float32 matrix products: TensorFlow has no setting."""
         return "default"
@@ -294,6 +257,8 @@ class TensorFlowCell:
         self.facts = CellFacts(precision=options.precision)
         self._adapter = adapter
         self._options = options
+        self._before = Counters()
+        self._made = 0
 
     @contextmanager
     def running(self, namespace: Namespace) -> Iterator[TensorFlowCell]:
@@ -306,14 +271,19 @@ class TensorFlowCell:
         with ExitStack() as undo:
             undo.enter_context(self._adapter.named(namespace))
             undo.enter_context(self._adapter.scope())
+            self._before = self._adapter.counters()
+            self._made = self._adapter.tensors_made()
             yield self
 
     def finish(self) -> None:
         """Wait until the devices are done."""
+        made = self._adapter.tensors_made() - self._made - 1
         started = time.perf_counter()
         self._adapter.wait()
         self.facts.device_wait_s += time.perf_counter() - started
-        self.facts.reached_device = True
+        self.facts.trace_s = self._adapter.counters().since(self._before).trace_s
+        self.facts.reached_device = made > 0
+        self.facts.unreached_reason = "" if made else NOTHING_COMPUTED
 
 
 def notes(adapter: TensorFlow, options: RunOptions) -> list[str]:
@@ -373,13 +343,6 @@ def _keras_is_on_tensorflow() -> bool:
         return False
     keras.load("tensorflow")
     return True
-
-
-def _runtime_started() -> bool:
-    """Say whether TensorFlow's runtime is up in this process; starts and imports nothing."""
-    context = sys.modules.get("tensorflow.python.eager.context")
-    made = getattr(context, "_context", None)
-    return made is not None and bool(getattr(made, "_initialized", False))
 
 
 def _gpu_kind(tf: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import logging
 import os
@@ -13,8 +12,6 @@ from contextlib import AbstractContextManager
 from importlib import metadata
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
-
-from IPython.core.error import UsageError
 
 from tpu_magic.frameworks import NOT_YET
 from tpu_magic.frameworks.base import (
@@ -27,6 +24,7 @@ from tpu_magic.frameworks.base import (
     Rows,
 )
 from tpu_magic.frameworks.environ import environment
+from tpu_magic.frameworks.starting import StartsOnce
 from tpu_magic.host import detect
 from tpu_magic.options import RunOptions
 
@@ -39,16 +37,17 @@ _INSTALL = (
 )
 # Fallback counters are named after the operation; this one is a read of a value.
 _NO_FALLBACK = frozenset({"aten::_local_scalar_dense"})
-_PACKAGES = ("torch", "torch_xla", "libtpu")
 
 
-class TorchXla:
+class TorchXla(StartsOnce):
     """The adapter for torch on XLA devices. `frameworks.base.Adapter`."""
 
     name = "torch"
+    label = "torch"
+    packages = ("torch", "torch_xla", "libtpu")
 
     def __init__(self) -> None:
-        self._info: DeviceInfo | None = None
+        super().__init__()
         self._placement: Placement | None = None
         self._started_in: int | None = None
 
@@ -81,42 +80,15 @@ class TorchXla:
             )
         return Availability(usable=True)
 
-    def connected(self) -> bool:
-        """Say whether the runtime has been started, by us or by anyone."""
-        return self._info is not None or _runtime_started()
-
-    def connect(
-        self, *, simulate: int | None = None, require_tpu: bool = False, devices: str = "all"
-    ) -> DeviceInfo:
-        """Start the runtime on all devices of this machine (or one), and return them."""
-        if self._info is None:
-            availability = self.availability()
-            if not availability.usable:
-                raise UsageError(availability.sentence())
-            facts = detect.detect()
-            if require_tpu and facts.chips == 0:
-                raise UsageError(_no_tpu(facts))
-            if facts.chips and simulate:
-                raise UsageError("--simulate is for machines without a TPU; this one has one")
-            self._start(facts, simulate, devices)
-        info = self.devices()
-        if require_tpu and not info.on_tpu:
-            raise UsageError(f"--require-tpu: the runtime of this kernel runs on {info.label()}")
-        if simulate and simulate != info.present:
-            raise UsageError(
-                f"the runtime of this kernel already runs with {info.present} devices; "
-                f"restart the kernel to simulate {simulate}"
-            )
-        if devices == "1" and info.count > 1:
-            raise UsageError(
-                f"the runtime of this kernel already spans all {info.count} devices; restart the "
-                "kernel and make --devices 1 the first use"
-            )
-        return info
+    def _runtime_started(self) -> bool:
+        extension = sys.modules.get("_XLAC")
+        return extension is not None and bool(
+            extension._xla_runtime_is_initialized()  # noqa: SLF001
+        )
 
     def _start(self, facts: detect.HostFacts, simulate: int | None, devices: str) -> None:
         """Import torch_xla, start its runtime, and span all devices when there are several."""
-        started_before_us = _runtime_started()
+        started_before_us = self._runtime_started()
         wanted = {}
         # XLA reads it at each message; torch_xla itself would set 1, which warns at each compile.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -166,12 +138,6 @@ class TorchXla:
 
     def _origin(self) -> str:
         return "before tpu_magic" if self._started_in is None else f"in cell {self._started_in}"
-
-    def devices(self) -> DeviceInfo:
-        """Return the devices of the running runtime."""
-        if self._info is None:
-            raise UsageError("torch is not connected to a device yet: run %tpu_setup")
-        return self._info
 
     @property
     def placement(self) -> Placement:
@@ -330,14 +296,6 @@ class TorchXla:
         product: Rows = (matrix @ matrix).cpu().tolist()
         return product
 
-    def versions(self) -> dict[str, str]:
-        """Return the versions of what decides how torch runs here."""
-        found = {}
-        for package in _PACKAGES:
-            with contextlib.suppress(metadata.PackageNotFoundError):
-                found[package] = metadata.version(package)
-        return found
-
     def matmul_precision(self) -> str:
         """Return the precision of float32 matrix products."""
         from torch_xla import backends
@@ -349,12 +307,6 @@ class TorchXla:
         from tpu_magic.frameworks import torch_errors
 
         return torch_errors.explain(error, namespace)
-
-
-def _runtime_started() -> bool:
-    """Say whether torch_xla's runtime is up in this process; starts and imports nothing."""
-    extension = sys.modules.get("_XLAC")
-    return extension is not None and bool(extension._xla_runtime_is_initialized())  # noqa: SLF001
 
 
 def _import_quietly() -> tuple[Any, Any]:
@@ -392,8 +344,3 @@ def _mesh(count: int) -> Any:
     from torch_xla.distributed import spmd
 
     return spmd.Mesh(np.arange(count), (count,), ("data",))
-
-
-def _no_tpu(facts: detect.HostFacts) -> str:
-    looked = "; ".join(facts.reasons)
-    return f"--require-tpu: there is no TPU here ({looked})"
