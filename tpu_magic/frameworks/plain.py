@@ -5,49 +5,31 @@ from __future__ import annotations
 import operator
 import platform
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from typing import Any
-
-from IPython.core.error import UsageError
 
 from tpu_magic.frameworks.base import (
     Availability,
-    CellSession,
-    Counters,
     DeviceInfo,
     Memory,
-    Namespace,
     Rows,
 )
-from tpu_magic.options import RunOptions
+from tpu_magic.frameworks.untouched import Untouched
 
 
-class PlainPython:
+class PlainPython(Untouched):
     """Code in which no array of a known framework was found.
 
     A call has ended when it returns, so there is nothing to wait for and nothing to count.
     """
 
     name = "plain"
+    no_devices = "plain Python runs on the processor only: name a framework with --framework"
+    no_cell = "plain Python has no device to run a cell on; leave the magic away"
     synchronous = True
 
     def availability(self) -> Availability:
         """Say that Python is here."""
         return Availability(usable=True)
-
-    def connect(self, *, simulate: int | None = None, require_tpu: bool = False) -> DeviceInfo:
-        """Return the processor.
-
-        Raises
-        ------
-        IPython.core.error.UsageError
-            When virtual devices or a TPU are asked for: plain Python has neither.
-        """
-        if simulate or require_tpu:
-            raise UsageError(
-                "plain Python runs on the processor only: name a framework with --framework"
-            )
-        return self.devices()
 
     def connected(self) -> bool:
         """Say yes: there is nothing to start."""
@@ -57,27 +39,8 @@ class PlainPython:
         """Return the processor as the one device."""
         return DeviceInfo("CPU (plain Python)", 1, 1, on_tpu=False, simulated=False)
 
-    def cell(
-        self, options: RunOptions, namespace: Namespace
-    ) -> AbstractContextManager[CellSession]:
-        """Refuse: a cell without a framework needs no magic.
-
-        Raises
-        ------
-        IPython.core.error.UsageError
-            Always.
-        """
-        raise UsageError("plain Python has no device to run a cell on; leave the magic away")
-
-    def materialize(self, outputs: Any) -> None:
-        """Do nothing: what Python returned is computed."""
-
     def wait(self) -> None:
         """Do nothing: what Python returned is computed."""
-
-    def counters(self) -> Counters:
-        """Return no counts: plain Python compiles, moves and queues nothing."""
-        return Counters()
 
     def memory(self) -> list[Memory]:
         """Return nothing: there is no device memory."""
@@ -91,10 +54,6 @@ class PlainPython:
         """Say yes: the processor is where everything is."""
         return True
 
-    def to_device(self, array: Any) -> Any:
-        """Return the array itself."""
-        return array
-
     def square(self, rows: Rows) -> Rows:
         """Return the product of a matrix with itself."""
         columns = list(zip(*rows, strict=True))
@@ -107,7 +66,3 @@ class PlainPython:
     def matmul_precision(self) -> str:
         """Say that there is no such setting."""
         return "not applicable"
-
-    def explain(self, error: BaseException, namespace: Namespace) -> str | None:
-        """Explain nothing: every error is the person's own."""
-        return None

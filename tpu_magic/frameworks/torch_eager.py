@@ -6,32 +6,29 @@ import platform
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
-from IPython.core.error import UsageError
-
 from tpu_magic.frameworks.base import (
     Availability,
-    CellSession,
-    Counters,
     DeviceInfo,
     Memory,
-    Namespace,
     Rows,
 )
-from tpu_magic.options import RunOptions
+from tpu_magic.frameworks.untouched import Untouched
 
 
-class TorchEager:
+class TorchEager(Untouched):
     """Eager PyTorch. Its tensors stay where the person put them; nothing is moved.
 
     On the processor a call has ended when it returns; on a GPU it is waited for.
     """
 
     name = "torch-eager"
+    no_devices = "eager torch runs on no TPU: use --framework torch"
+    no_cell = "a cell without the magic runs on eager torch; leave the magic away"
 
     @property
     def synchronous(self) -> bool:
@@ -43,18 +40,6 @@ class TorchEager:
         if find_spec("torch") is None:
             return Availability(False, "torch is not installed", "%tpu_setup --framework torch")
         return Availability(usable=True)
-
-    def connect(self, *, simulate: int | None = None, require_tpu: bool = False) -> DeviceInfo:
-        """Return the device; torch must have been imported by the person.
-
-        Raises
-        ------
-        IPython.core.error.UsageError
-            When virtual devices or a TPU are asked for: eager torch has neither.
-        """
-        if simulate or require_tpu:
-            raise UsageError("eager torch runs on no TPU: use --framework torch")
-        return self.devices()
 
     def connected(self) -> bool:
         """Say whether torch is loaded."""
@@ -69,21 +54,6 @@ class TorchEager:
         kind = f"CUDA GPU ({torch.cuda.get_device_name()})"
         return DeviceInfo(kind, 1, torch.cuda.device_count(), on_tpu=False, simulated=False)
 
-    def cell(
-        self, options: RunOptions, namespace: Namespace
-    ) -> AbstractContextManager[CellSession]:
-        """Refuse: eager torch is what a cell without the magic runs on.
-
-        Raises
-        ------
-        IPython.core.error.UsageError
-            Always.
-        """
-        raise UsageError("a cell without the magic runs on eager torch; leave the magic away")
-
-    def materialize(self, outputs: Any) -> None:
-        """Do nothing: eager operations are dispatched when they are called."""
-
     def wait(self) -> None:
         """Block until every GPU has finished; nothing to do on the processor."""
         if not self.synchronous:
@@ -91,10 +61,6 @@ class TorchEager:
 
             for index in range(torch.cuda.device_count()):
                 torch.cuda.synchronize(index)
-
-    def counters(self) -> Counters:
-        """Return no counts: eager torch counts nothing."""
-        return Counters()
 
     def memory(self) -> list[Memory]:
         """Return the memory of each GPU that has been used."""
@@ -117,10 +83,6 @@ class TorchEager:
     def on_device(self, array: Any) -> bool:
         """Say yes for every tensor with data: eager torch computes where they are."""
         return bool(array.device.type != "meta")
-
-    def to_device(self, array: Any) -> Any:
-        """Return the tensor itself."""
-        return array
 
     def revision(self, array: Any) -> int:
         """Return how often a tensor was written to in place."""
@@ -173,10 +135,6 @@ class TorchEager:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch 2.9 warns of its own getter
             return str(torch.get_float32_matmul_precision())
-
-    def explain(self, error: BaseException, namespace: Namespace) -> str | None:
-        """Explain nothing: errors of eager torch are torch's own."""
-        return None
 
 
 def count_flops(call: Callable[[], Any]) -> tuple[int | None, Any]:
