@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tpu_magic.frameworks.abilities import TellsCompiling
+
 if TYPE_CHECKING:
     from tpu_magic.cell.meter import Meter
     from tpu_magic.frameworks.base import Adapter
@@ -98,14 +100,14 @@ class Pace:
 def sample(meter: Meter) -> Sample:
     """Return what a cell has done by now. Called from a thread while the cell runs."""
     facts = meter.facts
-    compiling = getattr(meter.adapter, "compiling", None)  # an adapter may offer it
+    adapter = meter.adapter
     return Sample(
         at=meter.clock(),
         steps=facts.steps or 0,
         examples=facts.examples or 0,
         input_wait_s=facts.input_wait_s,
         compiles=meter.compiles(),
-        compiling=None if compiling is None else bool(compiling()),
+        compiling=adapter.compiling() if isinstance(adapter, TellsCompiling) else None,
     )
 
 

@@ -23,6 +23,7 @@ from tpu_magic import frameworks, interrupts, options
 from tpu_magic.cell import needs, source
 from tpu_magic.cell.calls import raising, returning
 from tpu_magic.cell.runs import Active, Run, Runs
+from tpu_magic.frameworks import abilities
 from tpu_magic.tracebacks import running_cell
 
 # What only a cell on the device needs is imported by the first one: loading stays cheap.
@@ -277,8 +278,8 @@ class CellEngine:
         for adapter in running:
             if adapter.name not in self._running:
                 self._running.add(adapter.name)
-                if (note := getattr(adapter, "note_started", None)) is not None:
-                    note(getattr(result, "execution_count", None))
+                if isinstance(adapter, abilities.NotesStart):
+                    adapter.note_started(getattr(result, "execution_count", None))
         error = getattr(result, "error_in_exec", None)
         if not isinstance(error, Exception) or isinstance(error, UsageError):
             return
@@ -316,13 +317,12 @@ class CellEngine:
         self, adapter: Adapter, chosen: options.RunOptions, started: float, *, automatic: bool
     ) -> None:
         connected = self.clock()
-        profile = getattr(adapter, "profile", None)  # an adapter may offer it
-        if chosen.profile is not None and profile is None:
+        if chosen.profile is not None and not isinstance(adapter, abilities.Profiles):
             raise UsageError(NO_PROFILE.format(name=adapter.name))
         with interrupts.Held(), ExitStack() as undo:
             session = undo.enter_context(adapter.cell(chosen, self.shell.user_ns))
-            if chosen.profile is not None and profile is not None:
-                undo.enter_context(profile(chosen.profile))
+            if chosen.profile is not None and isinstance(adapter, abilities.Profiles):
+                undo.enter_context(adapter.profile(chosen.profile))
             from tpu_magic.cell import live
             from tpu_magic.cell.meter import Meter
 

@@ -218,12 +218,7 @@ class CellSession(Protocol):
 
 @runtime_checkable
 class Adapter(Protocol):
-    """A framework on its device.
-
-    An adapter may offer more, which is asked for by name: `profile(folder)`, a context that
-    writes a profile of what runs in it; `note_started(cell)`, which is told in which cell
-    (its number, or None) the person's own code was seen to have started the runtime.
-    """
+    """A framework on its device. What only some adapters can do is in `abilities`."""
 
     name: str
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from tpu_magic.frameworks.abilities import Synchronous
 from tpu_magic.frameworks.base import Adapter
 from tpu_magic.timing.measurement import WALL, Clock
 from tpu_magic.timing.statement import Run
@@ -42,8 +43,7 @@ class Calls:
     Parameters
     ----------
     adapter
-        The framework's adapter. When it has an attribute `synchronous` that is true, a call
-        has ended when it returns.
+        The framework's adapter.
     start
         Starts a run: executes the set-up, and returns what then makes the calls.
     clock
@@ -136,7 +136,7 @@ class Calls:
 
 def is_synchronous(adapter: Adapter) -> bool:
     """Say whether calls on the adapter's device have ended when they return."""
-    return bool(getattr(adapter, "synchronous", False))
+    return isinstance(adapter, Synchronous) and adapter.synchronous
 
 
 def note(error: BaseException, text: str) -> None:

@@ -8,7 +8,7 @@ import sys
 import uuid
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import IPython
 
 from tpu_magic import frameworks
+from tpu_magic.frameworks import abilities
 from tpu_magic.frameworks.base import Adapter
 from tpu_magic.host import chips
 from tpu_magic.timing import inputs, preserve
@@ -65,7 +66,8 @@ class Session:
             running = frameworks.running()
             stack.enter_context(preserve.random_state(*running))
             for adapter in running:
-                stack.enter_context(getattr(adapter, "timed", nullcontext)())
+                if isinstance(adapter, abilities.Times):
+                    stack.enter_context(adapter.timed())
             stack.enter_context(undisturbed(self.adapter))
             try:
                 yield
@@ -139,11 +141,8 @@ def prepare(
 
 
 def _fingerprints(adapter: Adapter, values: Mapping[str, Any]) -> dict[str, Hashable]:
-    """Return what shows that a value was changed in place: sizes, and the arrays' revisions.
-
-    An adapter that can tell has `revision(array)`: how often the array was written to.
-    """
-    revision = getattr(adapter, "revision", id)
+    """Return what shows that a value was changed in place: sizes, and the arrays' revisions."""
+    revision = adapter.revision if isinstance(adapter, abilities.CountsWrites) else id
 
     def of(value: Any) -> Hashable:
         length = len(value) if isinstance(value, (list, dict, set, bytearray, deque)) else None
