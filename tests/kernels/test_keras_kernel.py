@@ -313,7 +313,11 @@ def test_a_cell_in_which_nothing_ran_says_so(on_devices):
     for code in ("a = 3", "import keras", "model.summary(print_fn=lambda *a, **k: None)"):
         assert not reached(code), code
     # Compiled before, so that only what they leave can tell.
-    for code in ("b = keras.ops.sum(x)", "float(keras.ops.sum(x))", "p = model.predict(x[:8], verbose=0)"):
+    for code in (
+        "b = keras.ops.sum(x)",
+        "float(keras.ops.sum(x))",
+        "p = model.predict(x[:8], verbose=0)",
+    ):
         assert reached(code), code
 
 
