@@ -261,6 +261,50 @@ values = np.array([float(np.ravel(each)[0]) for each in values])
     assert on_devices.value("apart([values], [alone])") < CLOSE
 
 
+_LABELS = {"jax": "XLA CPU × 4 · not a TPU", "tensorflow": "CPU (TensorFlow) × 4 · not a TPU"}
+
+
+def test_class_weights_weigh(on_devices):
+    make_one = """
+def sorts(weights):
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([layers.Input((8,)), layers.Dense(3, activation="softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    kinds = (np.arange(66) % 3).astype("int32")
+    model.fit(x, kinds, batch_size=16, epochs=2, shuffle=False, verbose=0, class_weight=weights)
+    return model.get_weights()
+"""
+    on_devices.plain(f"{make_one}\nalone, even = sorts({{0: 1.0, 1: 5.0, 2: 0.1}}), sorts(None)")
+    on_devices.run(f"{make_one}\nweighed = sorts({{0: 1.0, 1: 5.0, 2: 0.1}})")
+    assert on_devices.value("apart(weighed, alone)") < CLOSE
+    assert on_devices.value("apart(weighed, even)") > 1000 * CLOSE
+
+
+def test_predict_can_be_timed(on_devices):
+    on_devices.run("model = make(); fit(model, 64);")
+    timed = "timed = %tpu_timeit -o -q -r 5 -n 2 --mode latency model.predict(x[:64], verbose=0)"
+    on_devices.plain(timed)
+    runs, loops, device = on_devices.value("(timed.repeat, timed.loops, timed.device_label())")
+    assert (runs, loops) == (5, 2)
+    assert device == _LABELS[on_devices.backend]
+
+
+def test_a_tensorflow_function_is_timed_where_it_runs(on_tensorflow):
+    on_tensorflow.plain(
+        "import tensorflow as tf\n"
+        "a = tf.random.normal((64, 64), seed=1)\n"
+        "calls = []\n"
+        "@tf.function\n"
+        "def product(a):\n    calls.append(1)\n    return a @ a\n"
+        "timed = %tpu_timeit -o -q -r 5 -n 20 product(a)\n"
+    )
+    traced, runs, loops, device = on_tensorflow.value(
+        "(len(calls), timed.repeat, timed.loops, timed.device_label())"
+    )
+    assert (traced, runs, loops) == (1, 5, 20)
+    assert device == _LABELS["tensorflow"]
+
+
 @pytest.mark.parametrize(("rows", "batch"), [(64, 16), (56, 16), (66, 33)])
 def test_batches_of_arrays_that_divide_are_left_to_keras(on_tensorflow, rows, batch):
     # 56 rows leave 8, which 4 divides; but they are dealt out as 4, 4, 0, 0.
