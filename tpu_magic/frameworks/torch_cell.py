@@ -80,6 +80,8 @@ class TorchCell:
             # with its threads off it does not need to know ours (facts: INTERNAL ASSERT).
             undo.enter_context(torch.autograd.set_multithreading_enabled(False))
             undo.enter_context(precision(self._options.precision))
+            # torch.compile has no code for the device, which compiles whole steps by itself.
+            undo.enter_context(torch.compiler.set_stance("force_eager"))
             for handle in (
                 register_optimizer_step_pre_hook(self._before_optimizer),
                 register_optimizer_step_post_hook(self._after_optimizer),
@@ -164,6 +166,8 @@ class TorchCell:
         with torch._C.DisableTorchFunction():  # noqa: SLF001 - our own work, not the person's
             if self._steps.begins_with(module, self._meet.backwards):
                 self._end_step()
+            if torch_facts.is_compiled(module):
+                self.say_once(torch_facts.NOT_COMPILED.format(name=self._name_of(module)))
             self.prepare(module)
             args, kwargs = self._feed_call(args, kwargs)
         self._meet.used = True

@@ -14,7 +14,9 @@ _HOW = (
 # signature in the error's text: what it means; {names} are the objects on the device.
 _TABLE: tuple[tuple[re.Pattern[str], str], ...] = (
     (
-        re.compile(r"xla:\d|XLA tensor|type \(XLA|torch\.xla\.|xla device|to numpy"),
+        re.compile(
+            r"xla:\d|XLA tensor|type \(XLA|KeyError: 'xla'|torch\.xla\.|xla device|to numpy"
+        ),
         "{names} {are} on the device since an earlier %%tpu_run cell: " + _HOW,
     ),
     (

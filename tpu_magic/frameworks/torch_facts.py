@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+NOT_COMPILED = (
+    "{name} ran without torch.compile, which has no code for the device: XLA compiles whole steps"
+)
 _STORED_AS_BF16 = ("XLA_USE_BF16", "XLA_DOWNCAST_BF16")
 
 
@@ -37,6 +40,11 @@ class Cell:
             if frame.f_globals is self._namespace:
                 yield frame.f_code.co_filename, frame.f_lineno
             frame = frame.f_back
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Say whether `torch.compile` compiles a module's calls."""
+    return hasattr(module, "_orig_mod") or module._compiled_call_impl is not None  # noqa: SLF001
 
 
 def products(name: str, module: nn.Module) -> list[tuple[str, tuple[int, ...]]]:
