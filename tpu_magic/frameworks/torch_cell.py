@@ -119,11 +119,14 @@ class TorchCell:
         facts.trace_s = max(0.0, self._steps.trace_s + self._meet.trace_s - blocked_s)
         facts.reached_device = self._meet.used
         facts.unreached_reason = "" if self._meet.used else self._why_nothing_ran()
+        if self._meet.used and self._meet.left:
+            self.say_once(torch_facts.LEFT.format(kind=" and ".join(sorted(self._meet.left))))
         self._steps.summarise()
 
     def _why_nothing_ran(self) -> str:
         if not self._called_kept:
-            return NOTHING_RAN
+            kinds = " and ".join(sorted(self._meet.left))
+            return torch_facts.LEFT.format(kind=kinds) if kinds else NOTHING_RAN
         return "; ".join(
             f"{name} was kept on the host by --keep (called in line {line})"
             for name, line in self._called_kept.items()
@@ -170,7 +173,9 @@ class TorchCell:
                 self.say_once(torch_facts.NOT_COMPILED.format(name=self._name_of(module)))
             self.prepare(module)
             args, kwargs = self._feed_call(args, kwargs)
-        self._meet.used = True
+        # Weights on the device are computed with there; without any, the mode will see.
+        first = next(module.parameters(), None)
+        self._meet.used = self._meet.used or (first is not None and self.placement.is_there(first))
         started, self.inside = time.perf_counter(), True
         # A module whose call needed no help once runs without the mode from then on.
         manner = (module.training, torch.is_grad_enabled())

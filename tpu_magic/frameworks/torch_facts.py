@@ -13,6 +13,7 @@ from torch import nn
 NOT_COMPILED = (
     "{name} ran without torch.compile, which has no code for the device: XLA compiles whole steps"
 )
+LEFT = "what computes with {kind} tensors ran on the host: the device has none"
 _STORED_AS_BF16 = ("XLA_USE_BF16", "XLA_DOWNCAST_BF16")
 
 

@@ -18,8 +18,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from tpu_magic.frameworks import torch_move
 from tpu_magic.frameworks.torch_index import Indexing
-from tpu_magic.frameworks.torch_operands import exchanged, operands
+from tpu_magic.frameworks.torch_operands import every_tensor, exchanged, operands
 from tpu_magic.frameworks.torch_place import Placement
 from tpu_magic.frameworks.torch_rules import Kind, kind_of
 
@@ -45,6 +46,8 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         Whether it had to do anything since this was last set to False.
     used
         Whether anything was computed on the device.
+    left
+        Kinds of tensors that were computed with on the host, since the device has none.
     trace_s, backwards
         Host time in `backward` calls, and their number.
     loading
@@ -63,6 +66,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         self.used = False
         self.loading = False
         self.inside = False
+        self.left: set[str] = set()
         self.trace_s = 0.0
         self.backwards = 0
         self._kinds: dict[Any, Kind] = {}
@@ -71,6 +75,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
             Kind.READ: self._read,
             Kind.COMPUTE: self._compute,
             Kind.HEAVY: self._heavy,
+            Kind.HOST: self._on_host,
             Kind.FACTORY: self._factory,
             Kind.LIKE: self._like,
             Kind.DRAW: self._draw,
@@ -125,7 +130,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
                 wanted = wanted or tensor in self.placement.marked
         if host and (device or wanted or _blows_up(args)):
             args, kwargs = self._together(args, kwargs)
-            device = True
+            device = any(map(self.placement.is_there, operands(args, kwargs)))
         self.used = self.used or device
         return func(*args, **kwargs)
 
@@ -133,7 +138,14 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         __tracebackhide__ = True
         if any(not self.placement.is_there(tensor) for tensor in operands(args, kwargs)):
             args, kwargs = self._together(args, kwargs)
-        self.used = True
+        self.used = self.used or any(map(self.placement.is_there, operands(args, kwargs)))
+        return func(*args, **kwargs)
+
+    def _on_host(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        __tracebackhide__ = True
+        self.helped = True
+        self.left.add("quantised")
+        args, kwargs = self._to_host(args, kwargs)
         return func(*args, **kwargs)
 
     def _factory(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -303,8 +315,15 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
     def _together(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the operands with every tensor on the device."""
+        """Return the operands with every tensor on the device.
+
+        With one that cannot be there (sparse, quantised), with every tensor on the host.
+        """
         self.helped = True
+        left = [item for item in every_tensor(args, kwargs) if not torch_move.movable(item)]
+        if left:
+            self.left.update("quantised" if item.is_quantized else "sparse" for item in left)
+            return self._to_host(args, kwargs)
         return exchanged(self.placement.bring, args, kwargs)
 
     def _to_host(

@@ -14,6 +14,7 @@ class Kind(Enum):
     READ = auto()  # reads its value into Python
     COMPUTE = auto()  # computes; follows an operand that is on the device
     HEAVY = auto()  # worth the device even when every operand is on the host
+    HOST = auto()  # has no kernel on the device, nor operands that could be there
     FACTORY = auto()  # makes a tensor of nothing
     LIKE = auto()  # makes or draws a tensor like its first operand
     DRAW = auto()  # fills its first operand with random numbers
@@ -84,6 +85,8 @@ def kind_of(function: Callable[..., Any]) -> Kind:
     if name == "__get__":
         attribute = getattr(getattr(function, "__self__", None), "__name__", "")
         return Kind.VIEW if attribute in _VIEW_ATTRIBUTES else Kind.PASSIVE
+    if str(function).startswith("quantized."):
+        return Kind.HOST
     if name in _KIND_OF_NAME:
         return _KIND_OF_NAME[name]
     if name.startswith(_HEAVY_PREFIXES):
