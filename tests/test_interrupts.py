@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import nullcontext
 
 import pytest
 
@@ -57,3 +58,23 @@ def test_off_the_main_thread_nothing_is_changed():
     thread.start()
     thread.join()
     assert seen == [signal.default_int_handler]
+
+
+@pytest.mark.parametrize("deliver", [True, False])
+def test_a_handler_that_raises_at_the_death_of_a_child_waits(deliver):
+    done = []
+
+    def raises(*_):
+        done.append("called")
+        raise RuntimeError("a worker died")
+
+    before = signal.signal(signal.SIGCHLD, raises)
+    try:
+        expected = pytest.raises(RuntimeError, match="died") if deliver else nullcontext()
+        with expected, Held(deliver=deliver) as held:
+            signal.raise_signal(signal.SIGCHLD)
+            done.append("whole")
+        assert (done, held.came) == (["whole", "called"], False)
+        assert signal.getsignal(signal.SIGCHLD) is raises
+    finally:
+        signal.signal(signal.SIGCHLD, before)
