@@ -12,7 +12,8 @@ from jupyter_client.manager import KernelManager
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 120
-RUNTIME_VARIABLES = ("XLA_", "PJRT_", "PTXLA_", "LIBTPU_", "JAX_", "KERAS_BACKEND")
+# What importing a framework leaves in the environment of the tests' own process.
+RUNTIME_VARIABLES = ("XLA_", "PJRT_", "PTXLA_", "LIBTPU_", "JAX_", "KERAS_BACKEND", "TPU_SKIP_")
 # Colours in what a kernel or a terminal shows.
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
