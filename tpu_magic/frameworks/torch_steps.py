@@ -19,7 +19,7 @@ from torch_xla.debug import metrics
 from tpu_magic.frameworks.base import CellFacts, Compile
 from tpu_magic.frameworks.torch_busy import BusyTime
 from tpu_magic.frameworks.torch_facts import Cell
-from tpu_magic.frameworks.torch_runtime import seconds_in
+from tpu_magic.frameworks.torch_runtime import seconds_in, wait_for_turn
 
 _MOST_CALLS_IN_STEP = 16
 _COMPILES = "UncachedCompile"
@@ -119,6 +119,7 @@ class Steps:
 
     def end(self, backwards: int) -> None:
         """Hand the recorded work to the device as one program. Does not wait."""
+        wait_for_turn()
         started, self._ending = time.perf_counter(), True
         try:
             torch_xla.sync()

@@ -177,6 +177,9 @@ class TorchXla(StartsOnce):
         """Hand everything that is pending and alive to the device as one program."""
         import torch_xla
 
+        from tpu_magic.frameworks.torch_runtime import wait_for_turn
+
+        wait_for_turn()
         torch_xla.sync()
 
     def wait(self) -> None:
