@@ -24,6 +24,19 @@ def test_a_wait_that_lies_is_seen(fake):
     assert probed(device, lambda: [device.op(20 * MS)], 0.01 * MS) == Probe(waits=False)
 
 
+def test_a_read_that_is_slow_once_is_no_proof(fake):
+    # Reading an array over several devices compiles a program, the first time.
+    device = fake.device()
+    plain, slow = device.read, [90 * MS]
+
+    def read(array):
+        device.now += slow.pop() if slow else 0
+        plain(array)
+
+    device.read = read
+    assert probed(device, lambda: [device.op(20 * MS)], 20 * MS).waits is True
+
+
 @pytest.mark.parametrize("nbytes", [0, 2**21])
 def test_work_that_is_too_short_or_a_result_too_big_proves_nothing(fake, nbytes):
     device = fake.device()
