@@ -136,3 +136,13 @@ def test_what_cannot_travel_is_named(shell, check):
     assert "batches" in report.error
     assert "make it inside the cell" in report.error
     assert next(shell.user_ns["batches"]).sum() == 64  # still whole
+
+
+def test_a_large_batch_is_neither_drawn_nor_copied(shell, check):
+    shell.run("import torch\nfrom torch import nn\nw = torch.ones(1024, 8)")
+    draw = "torch.randn(2**20, 1024, generator=torch.Generator())"
+    report = check(f"x = {draw}\nx.uniform_()\ny = x @ w")
+    batch = 2**20 * 1024 * 4
+    assert report.fits
+    assert report.arguments_bytes == pytest.approx(batch, rel=0.02)
+    assert report.capture_peak_bytes < batch / 2

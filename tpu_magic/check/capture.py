@@ -48,7 +48,6 @@ _ENVIRON = {
     "TF_CPP_MIN_LOG_LEVEL": "2",
     "JAX_PLATFORMS": "cpu",
     "MPLBACKEND": "Agg",
-    "PYTHONDONTWRITEBYTECODE": "1",
 }
 
 

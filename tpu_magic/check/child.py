@@ -128,6 +128,8 @@ def main(folder: str) -> None:
     stdout = sys.stdout
     module = importlib.import_module(CAPTURES[task.framework])
     capture = module.Capture(task, seen, rounds, person, refusals)
+    # Installed packages are compiled once and for all, as any import does; the person's are not.
+    sys.dont_write_bytecode = True
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         namespace = load(folder)
         loops.give(vars(builtins), rounds)

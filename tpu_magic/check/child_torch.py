@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
+import numpy
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -32,6 +33,9 @@ from tpu_magic.options import RunOptions
 # A loop of a library is not ours to cut: after so many programs with nothing new, enough.
 _PATIENCE = 24
 _MOST_PROGRAMS = 64
+# Nobody reads what a batch holds: from these sizes on it is neither drawn nor copied.
+_MUCH_TO_MOVE = 1 << 20
+_MUCH_TO_DRAW = 1 << 26
 # What a runtime says when a value is wanted that no program computed.
 _NO_VALUE = "HasValue()"
 _DYNAMIC = frozenset({
@@ -126,6 +130,22 @@ class Capture:
 
     # --- values ---------------------------------------------------------------------------
 
+    def moved(self, tensor: Tensor, options: dict[str, Any]) -> Tensor | None:
+        """Return a placeholder for a large host tensor on its way to the device.
+
+        None for small ones, and for several devices: a placeholder cannot be split.
+        """
+        to = options.get("device")
+        if to is None or to.type != "xla" or tensor.device.type != "cpu":
+            return None
+        large = tensor.numel() * tensor.element_size() >= _MUCH_TO_MOVE
+        if not large or self._task.devices > 1:
+            return None
+        from torch_xla.core.xla_builder import create_placeholder_tensor
+
+        made: Tensor = create_placeholder_tensor(tensor.shape, options.get("dtype") or tensor.dtype)
+        return made
+
     def read(self, what: str) -> None:
         """Note that a value is read back here."""
         place: Place | None = self._person.here()
@@ -163,6 +183,19 @@ def made_up(shape: Any, dtype: torch.dtype) -> Tensor:
     return torch.zeros(shape, dtype=dtype)
 
 
+def untouched(like: Tensor) -> Tensor:
+    """Return host zeros whose memory nobody has touched yet, so that it takes none."""
+    flat = torch.from_numpy(numpy.zeros(like.numel() * like.element_size(), numpy.uint8))
+    return flat.view(like.dtype).view(like.shape)
+
+
+def _is_large(tensor: Any) -> bool:
+    """Say whether drawing a tensor's numbers would take noticeable time."""
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        return False
+    return tensor.numel() * tensor.element_size() >= _MUCH_TO_DRAW
+
+
 def _there(value: Any) -> bool:
     return isinstance(value, Tensor) and value.device.type == "xla"
 
@@ -179,6 +212,8 @@ class ValuesMadeUp(TorchDispatchMode):  # type: ignore[misc]  # torch's classes 
         del types
         kwargs, name = kwargs or {}, func._schema.name  # noqa: SLF001 - its only name
         result = self._read(func, args, kwargs)
+        if result is None:
+            result = self._without_work(func, args, kwargs)
         if result is not None:
             return result
         if name in _DYNAMIC and any(map(_there, args)):
@@ -206,6 +241,26 @@ class ValuesMadeUp(TorchDispatchMode):  # type: ignore[misc]  # torch's classes 
             self._capture.read("values are read")
             return args[0].copy_(made_up(args[1].shape, args[1].dtype))
         return None
+
+    def _without_work(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Return a large tensor that is only moved, or drawn at random, without doing it."""
+        if func is torch.ops.aten._to_copy.default:  # noqa: SLF001
+            return self._capture.moved(args[0], kwargs)
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return None
+        if func._schema.is_mutable:  # noqa: SLF001
+            target = args[0]
+            return target if target.device.type == "cpu" and _is_large(target) else None
+        if any(isinstance(item, Tensor) for item in (*args, *kwargs.values())):
+            return None
+        # The shape alone, and from no generator: theirs are of the host.
+        shapes = {name: None if name == "generator" else kwargs[name] for name in kwargs}
+        try:
+            told = func(*args, **{**shapes, "device": "meta"})
+        except (RuntimeError, TypeError):
+            return None
+        on_host = kwargs.get("device") in (None, torch.device("cpu"))
+        return untouched(told) if on_host and _is_large(told) else None
 
     def _on_host(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Return what an operation gives for made-up host values, on the device."""
