@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
-import numpy
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -185,7 +185,7 @@ def made_up(shape: Any, dtype: torch.dtype) -> Tensor:
 
 def untouched(like: Tensor) -> Tensor:
     """Return host zeros whose memory nobody has touched yet, so that it takes none."""
-    flat = torch.from_numpy(numpy.zeros(like.numel() * like.element_size(), numpy.uint8))
+    flat = torch.from_numpy(np.zeros(like.numel() * like.element_size(), np.uint8))
     return flat.view(like.dtype).view(like.shape)
 
 
@@ -193,7 +193,7 @@ def _is_large(tensor: Any) -> bool:
     """Say whether drawing a tensor's numbers would take noticeable time."""
     if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
         return False
-    return tensor.numel() * tensor.element_size() >= _MUCH_TO_DRAW
+    return bool(tensor.numel() * tensor.element_size() >= _MUCH_TO_DRAW)
 
 
 def _there(value: Any) -> bool:
