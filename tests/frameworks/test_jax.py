@@ -183,6 +183,48 @@ except UsageError as error:
     assert "already runs with 2 devices" in child(program, XLA_FLAGS=f"{flag}2")
 
 
+# Programs with an all-reduce and small ones between them, queued as fast as they can be: without
+# the threads, jax 0.10 on 2 cores and 4 devices stood still within the first few hundred.
+_QUEUED = """
+import faulthandler, os
+faulthandler.dump_traceback_later(120, exit=True)
+import jax, numpy as np
+from tpu_magic.frameworks import adapter
+before = dict(os.environ)
+adapter("jax").connect(simulate=4)
+assert dict(os.environ) == before
+mesh, spec = jax.make_mesh((4,), ("x",)), jax.sharding.PartitionSpec
+everywhere = jax.sharding.NamedSharding(mesh, spec())
+weights = jax.device_put(np.ones((64, 64), "float32"), everywhere)
+rows = jax.device_put(np.ones((64, 64), "float32"), jax.sharding.NamedSharding(mesh, spec("x")))
+step = jax.jit(lambda w, x: w + 0.25 * (x @ w).mean(0) * 0)
+small = jax.jit(lambda a: a + 1)
+for _ in range(4000):
+    weights = step(weights, rows)
+    seen, other = small(weights), small(rows)
+jax.block_until_ready([weights, seen, other])
+print(float(seen[0, 0]))
+"""
+
+
+@needs_jax
+def test_queued_programs_on_virtual_devices_do_not_wait_for_each_other():
+    assert float(child(_QUEUED)) == 2
+
+
+@needs_jax
+@pytest.mark.parametrize("name", ["PJRT_NPROC", "NPROC"])
+def test_the_persons_own_number_of_threads_is_kept(name, monkeypatch):
+    monkeypatch.setattr(adapter, "_cores", lambda: 2)
+    assert adapter._enough_threads(4) == {"PJRT_NPROC": "16"}
+    assert adapter._enough_threads(1) == {}
+    monkeypatch.setattr(adapter, "_cores", lambda: 16)
+    assert adapter._enough_threads(4) == {}
+    monkeypatch.setattr(adapter, "_cores", lambda: 2)
+    monkeypatch.setenv(name, "3")
+    assert adapter._enough_threads(4) == {}
+
+
 @needs_jax
 def test_a_runtime_that_someone_else_started_is_used_as_it_is():
     assert (
@@ -197,6 +239,24 @@ print(adapter("jax").devices().count)
 """)
         == "1"
     )
+
+
+@needs_jax
+def test_virtual_devices_that_someone_else_made_can_stand_still_and_that_is_said():
+    program = """
+import jax
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", 4)
+jax.devices()
+from tpu_magic.frameworks import adapter
+import tpu_magic.frameworks.jax as module
+module._cores = lambda: {cores}
+print(adapter("jax").devices().note)
+"""
+    said = child(program.format(cores=2))
+    assert "these 4 devices were made before tpu_magic" in said
+    assert "PJRT_NPROC=16" in said
+    assert child(program.format(cores=16)) == ""
 
 
 @needs_jax
