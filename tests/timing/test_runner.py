@@ -5,6 +5,7 @@ import gc
 import pytest
 
 from tpu_magic.timing.calls import undisturbed
+from tpu_magic.frameworks.plain import PlainPython
 from tpu_magic.timing.measurement import Clock, Plan
 from tpu_magic.timing.runner import Runner
 
@@ -68,6 +69,13 @@ def test_the_first_call_is_split_and_not_among_the_runs(fake, repeated):
     assert measured.compiles == 1
     assert measured.counted.compiles == 0
     assert per_call(measured, "latency") == pytest.approx(10 * MS)
+
+
+def test_a_first_call_that_another_adapter_must_time_has_no_parts(fake, repeated):
+    device, plain = fake.device(compile_s=0.0), PlainPython()
+    runner = Runner(device, repeated(lambda: sum(range(10))), device.clock, device.time)
+    measured = runner.measure(Plan(repeat=3), decide=lambda *_: plain)
+    assert (measured.first.trace_s, measured.first.compile_s) == (None, None)
 
 
 def test_warming_up_goes_on_until_compiling_stands_still(fake, repeated, counting):

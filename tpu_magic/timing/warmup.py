@@ -85,15 +85,16 @@ def warm_up(calls: Calls, plan: Plan, decide: Decide | None = None) -> Warm:
 
 def _first_call(calls: Calls, run: Run, decide: Decide | None) -> tuple[FirstCall, list[int]]:
     """Make the first call; return what it cost, and the sizes of the arrays that it gave."""
-    before = calls.adapter.counters()
+    asked = calls.adapter
+    before = asked.counters()
     started = calls.wall()
     outputs = calls.call(run)
     calls.runs_total += 1
-    calls.adapter.materialize(outputs)
+    asked.materialize(outputs)
     dispatched = calls.wall()
-    calls.adapter.wait()
+    asked.wait()
     ended = calls.wall()
-    counted = calls.adapter.counters().since(before)
+    counted = asked.counters().since(before)
     if decide is not None:
         calls.adapter = decide(outputs, counted)
     sizes = [
@@ -104,7 +105,7 @@ def _first_call(calls: Calls, run: Run, decide: Decide | None) -> tuple[FirstCal
     del outputs
     next(run)
     first = FirstCall(ended - started)
-    if counted.compile_s is not None:
+    if counted.compile_s is not None and calls.adapter is asked:  # else it compiles nothing
         # Up to the dispatch the host traced and compiled; then the device ran.
         compile_s = min(counted.compile_s, ended - started)
         trace_s = counted.trace_s
