@@ -73,7 +73,7 @@ def test_the_first_call_is_split_and_not_among_the_runs(fake, repeated):
 
 def test_a_first_call_that_another_adapter_must_time_has_no_parts(fake, repeated):
     device, plain = fake.device(compile_s=0.0), PlainPython()
-    runner = Runner(device, repeated(lambda: sum(range(10))), device.clock, device.time)
+    runner = Runner(device, repeated(lambda: device.op(0, trace_s=MS)), device.clock, device.time)
     measured = runner.measure(Plan(repeat=3), decide=lambda *_: plain)
     assert (measured.first.trace_s, measured.first.compile_s) == (None, None)
 
