@@ -173,6 +173,7 @@ class TorchCell:
                 self.say_once(torch_facts.NOT_COMPILED.format(name=self._name_of(module)))
             self.prepare(module)
             args, kwargs = self._feed_call(args, kwargs)
+            self._meet.wire_call(module, every_tensor(args, kwargs))
         # Weights on the device are computed with there; without any, the mode will see.
         first = next(module.parameters(), None)
         self._meet.used = self._meet.used or (first is not None and self.placement.is_there(first))
@@ -347,6 +348,10 @@ class TorchCell:
     def _end_step(self) -> None:
         self._steps.end(self._meet.backwards)
 
+    def hand_over(self) -> Tensor | None:
+        """Note that a program begins to be handed over; return what must live meanwhile."""
+        return self._meet.hand_over()
+
     def step_was_ended(self, took_s: float) -> None:
         """Note an end of a step that somebody marked, and the time that it took."""
         self._steps.ended_by_person(self._meet.backwards, took_s)
@@ -357,14 +362,21 @@ class TorchCell:
             self.facts.notes.append(sentence)
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Bring values back to the host, and note which line of the cell did."""
+    def _reading(self, tensor: Tensor) -> Iterator[Tensor]:
+        """Give a tensor that is read at once, and note which line of the cell reads.
+
+        The runtime would compute what is read alone, and record the rest on: what led there
+        would be computed again later, and each read of a loop (a word, a hidden state) would
+        be of a longer program. So what is pending is handed over as a whole.
+        """
         __tracebackhide__ = True
+        pending = not self.placement.is_computed(tensor)
+        whole = self.placement.whole(tensor)
         if self._steps.ended:
-            # Plain tensor math, with no model or batch to end a step: the runtime would
-            # compute what is read, and record the rest on into an ever longer program.
-            self._end_step()
-        yield
+            self._end_step()  # plain tensor math, with no model or batch to end a step
+        elif pending:
+            self._steps.cut()
+        yield whole
         line = self._code.line()
         if line is not None:
             self.facts.read_lines[line] = self.facts.read_lines.get(line, 0) + 1

@@ -102,6 +102,51 @@ def _absolute(original: Function) -> Function:
     return absolute
 
 
+def _clone(original: Function) -> Function:
+    """Give a clone memory of its own: XLA's shares the original's until its first step end.
+
+    A clone that was read before it is written to takes the original's buffer with it.
+    """
+
+    @functools.wraps(original)
+    def clone(input: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: A002 - torch's name
+        __tracebackhide__ = True
+        return original(computed(input), *args, **kwargs)
+
+    return clone
+
+
+def _copy(original: Function) -> Function:
+    """Copy values, not a reference to the source's memory, which XLA's kernel does.
+
+    After `target.copy_(source)` (`load_state_dict`) and a step end, writing to the target
+    would give the buffer of both away.
+    """
+
+    @functools.wraps(original)
+    def copy_(target: Tensor, source: Any, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        return original(target, computed(source), *args, **kwargs)
+
+    return copy_
+
+
+def _foreach_copy(original: Function) -> Function:
+    @functools.wraps(original)
+    def _foreach_copy_(targets: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        return original(targets, [computed(source) for source in sources], *args, **kwargs)
+
+    return _foreach_copy_
+
+
+def computed(tensor: Any) -> Any:
+    """Return a device tensor as the result of an operation, which has a buffer of its own."""
+    if isinstance(tensor, Tensor) and tensor.device.type == "xla":
+        return tensor.reshape(tensor.shape)
+    return tensor
+
+
 def _fused_devices(original: Function) -> Function:
     """Let `fused=True` be asked for on the device; the cell takes the plain step instead."""
 
@@ -118,15 +163,19 @@ def _script(original: Function) -> Function:
     @functools.wraps(original)
     def script(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        ours = {name: getattr(owner, name) for owner, name, _ in TABLE if owner is functional}
+        ours = [
+            (owner, name, getattr(owner, name))
+            for owner, name, _ in TABLE
+            if owner in (functional, torch)
+        ]
         try:
-            for name, function in ours.items():
+            for owner, name, function in ours:
                 # The compiler calls `script` again for what it meets: then there is none.
-                setattr(functional, name, getattr(function, "__wrapped__", function))
+                setattr(owner, name, getattr(function, "__wrapped__", function))
             return original(*args, **kwargs)
         finally:
-            for name, function in ours.items():
-                setattr(functional, name, function)
+            for owner, name, function in ours:
+                setattr(owner, name, function)
 
     return script
 
@@ -182,6 +231,10 @@ TABLE: tuple[tuple[Any, str, Replace], ...] = (
     (torch, "abs", _absolute),
     (Tensor, "abs", _absolute),
     (Tensor, "__abs__", _absolute),
+    (torch, "clone", _clone),
+    (Tensor, "clone", _clone),
+    (Tensor, "copy_", _copy),
+    (torch, "_foreach_copy_", _foreach_copy),
     (optimizer, "_get_fused_kernels_supported_devices", _fused_devices),
     (torch.jit, "script", _script),
     (torch.inference_mode, "__enter__", _inference_mode),

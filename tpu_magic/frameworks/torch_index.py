@@ -7,6 +7,7 @@ are data, one program serves every slice of that length.
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -27,7 +28,10 @@ class Indexing:
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
-        self._positions: dict[tuple[int, int, int | None], Tensor] = {}
+        # Of each positions, a tensor for each time that one program uses them: two uses of
+        # one tensor would make its wiring depend on the loop's counters (`torch_wiring`).
+        self._positions: dict[tuple[int, int, int | None], list[Tensor]] = {}
+        self._used: Counter[tuple[int, int, int | None]] = Counter()
         self._slices: dict[int, tuple[weakref.ref[Tensor], Tensor, Any]] = {}
 
     def as_data(self, tensor: Tensor, index: Any) -> Any:
@@ -50,13 +54,20 @@ class Indexing:
     def _at(self, start: int, step: int, count: int | None) -> Tensor:
         """Return positions on the device: one (`count` None), or `count` of them."""
         key = (start, step, count)
-        kept = self._positions.get(key)
-        if kept is None:
-            if len(self._positions) >= _MOST_POSITIONS:
-                self._positions.clear()
+        if key not in self._positions and len(self._positions) >= _MOST_POSITIONS:
+            self._positions.clear()
+            self._used.clear()
+        copies = self._positions.setdefault(key, [])
+        use = self._used[key]
+        self._used[key] += 1
+        if use == len(copies):
             rows = torch.tensor(start) if count is None else start + step * torch.arange(count)
-            kept = self._positions[key] = self._placement.replicate(rows)
-        return kept
+            copies.append(self._placement.replicate(rows))
+        return copies[use]
+
+    def program_ended(self) -> None:
+        """Note that what was recorded was handed over: positions can be used again."""
+        self._used.clear()
 
     def with_device_tensors(self, index: Any) -> Any:
         """Return an index whose tensors can be used with a device tensor."""
@@ -91,3 +102,4 @@ class Indexing:
         """Drop every reference to the person's tensors."""
         self._slices.clear()
         self._positions.clear()
+        self._used.clear()

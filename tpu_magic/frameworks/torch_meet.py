@@ -19,10 +19,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from tpu_magic.frameworks import torch_move
+from tpu_magic.frameworks.torch_compat import computed
 from tpu_magic.frameworks.torch_index import Indexing
 from tpu_magic.frameworks.torch_operands import every_tensor, exchanged, operands
 from tpu_magic.frameworks.torch_place import Placement
 from tpu_magic.frameworks.torch_rules import Kind, kind_of
+from tpu_magic.frameworks.torch_wiring import Wiring, compute_alone
 
 Function = Callable[..., Any]
 
@@ -30,6 +32,8 @@ Function = Callable[..., Any]
 # takes (distances by broadcasting), is worth the device.
 _MANY_VALUES = 1 << 16
 _BLOW_UP = 4
+# With fewer parts, a join is mostly the same in each step (`cat([h, x])`).
+_A_CHOICE = 3
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 # The names under which gradients of outputs are handed to `backward` and `grad`.
 _SEEDS = ("gradient", "grad_tensors", "grad_outputs")
@@ -57,7 +61,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
     """
 
     def __init__(
-        self, placement: Placement, reading: Callable[[], AbstractContextManager[None]]
+        self, placement: Placement, reading: Callable[[Tensor], AbstractContextManager[Tensor]]
     ) -> None:
         super().__init__()
         self._reading = reading
@@ -70,11 +74,13 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         self.trace_s = 0.0
         self.backwards = 0
         self._kinds: dict[Any, Kind] = {}
+        self.wiring = Wiring()
         self._indexing = Indexing(placement)
         self._handlers: dict[Kind, Callable[[Function, tuple[Any, ...], dict[str, Any]], Any]] = {
             Kind.READ: self._read,
             Kind.COMPUTE: self._compute,
             Kind.HEAVY: self._heavy,
+            Kind.JOIN: self._join,
             Kind.HOST: self._on_host,
             Kind.FACTORY: self._factory,
             Kind.LIKE: self._like,
@@ -116,8 +122,8 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         tensor = tensor.detach()
         if not self.placement.is_there(tensor):
             return func(tensor, *rest, **kwargs)
-        with self._reading():
-            return func(self.placement.whole(tensor), *rest, **kwargs)
+        with self._reading(tensor) as whole:
+            return func(whole, *rest, **kwargs)
 
     def _compute(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
@@ -132,14 +138,49 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
             args, kwargs = self._together(args, kwargs)
             device = any(map(self.placement.is_there, operands(args, kwargs)))
         self.used = self.used or device
-        return func(*args, **kwargs)
+        return self._call(func, args, kwargs) if device else func(*args, **kwargs)
+
+    def _join(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Put a list of tensors together.
+
+        A list is mostly a choice (a replay memory's states, predictions of an epoch), which
+        is another one each time: joined in a program of its own, whose inputs all differ, it
+        leaves the wiring of the step as it is. What is all on the host goes over as one.
+        """
+        __tracebackhide__ = True
+        parts = args[0] if args else None
+        if not isinstance(parts, (list, tuple)) or len(parts) < _A_CHOICE or self._is_traced():
+            return self._compute(func, args, kwargs)
+        there = [self.placement.is_there(part) for part in parts]
+        if not any(there):
+            if any(part.requires_grad for part in parts):
+                return self._compute(func, args, kwargs)
+            joined = func(*args, **kwargs)
+            if any(part in self.placement.marked for part in parts):
+                self.placement.marked.add(joined)
+            return joined
+        if not all(there):
+            (parts,), _ = self._together((parts,), {})
+        self.used = True
+        if not all(self.placement.is_there(p) and self.placement.is_computed(p) for p in parts):
+            return self._call(func, (parts, *args[1:]), kwargs)
+        self.helped = True
+        distinct: dict[int, Tensor] = {}
+        for part in parts:
+            if id(part) in distinct:
+                part = computed(part)  # noqa: PLW2901
+                compute_alone([part])
+            distinct[id(part)] = part
+        joined = func(list(distinct.values()), *args[1:], **kwargs)
+        compute_alone([joined])
+        return joined
 
     def _heavy(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
         if any(not self.placement.is_there(tensor) for tensor in operands(args, kwargs)):
             args, kwargs = self._together(args, kwargs)
         self.used = self.used or any(map(self.placement.is_there, operands(args, kwargs)))
-        return func(*args, **kwargs)
+        return self._call(func, args, kwargs)
 
     def _on_host(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
@@ -188,7 +229,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
 
     def _view(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
-        result = func(*args, **kwargs)
+        result = self._call(func, args, kwargs)
         if args and isinstance(args[0], Tensor):
             for remembered in (self.placement.marked, self.placement.fed):
                 if args[0] in remembered:
@@ -209,7 +250,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         if (there and not all(sources)) or (not there and any(sources)):
             together = self._together if there or self._move_target(target) else self._to_host
             args, kwargs = together(args, kwargs)
-        return func(*args, **kwargs)
+        return self._call(func, args, kwargs)
 
     def _getitem(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
@@ -256,8 +297,9 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
             return None
         gathered = None if self.inside else self._indexing.as_data(target, index)
         index = self._indexing.with_device_tensors(index if gathered is None else gathered)
-        value = self.placement.bring(value) if isinstance(value, Tensor) else value
-        return func(target, index, value)
+        if isinstance(value, Tensor):
+            value = computed(self.placement.bring(value))
+        return self._call(func, (target, index, value), {})
 
     def _to(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
@@ -266,15 +308,16 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         if name == "cpu":
             if not self.placement.is_there(tensor):
                 return func(*args, **kwargs)
-            with self._reading():
-                return func(self.placement.whole(tensor), *rest, **kwargs)
+            with self._reading(tensor) as whole:
+                return func(whole, *rest, **kwargs)
         if name == "to":
+            tensor = computed(tensor) if kwargs.get("copy") else tensor
             # A loader's batch is on the device without the person's doing: what their code
             # does for the host leaves it there.
             stays = tensor in self.placement.fed
             places = [item for item in (*rest, kwargs.get("device")) if _is_place(item)]
             if not any(self._names_device(item) or stays for item in places):
-                return self._view(func, args, kwargs)
+                return self._view(func, (tensor, *rest), kwargs)
             kwargs = {key: item for key, item in kwargs.items() if key != "device"}
             rest = [item for item in rest if not _is_place(item)]
         else:
@@ -288,8 +331,8 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         tensor, *rest = args
         if self.placement.is_there(tensor):
             self.helped = True
-            with self._reading():
-                tensor = self.placement.read(tensor)
+            with self._reading(tensor) as whole:
+                tensor = whole.cpu()
         return func(tensor, *rest, **kwargs)
 
     def _backward(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -303,6 +346,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
             if there:
                 given, seeds = self._together(args[place : place + 1], seeds)
                 args, kwargs = (*args[:place], *given, *args[place + 1 :]), {**kwargs, **seeds}
+        self._wire(args[:1], {})
         started = time.perf_counter()
         self.backwards += 1
         try:
@@ -311,6 +355,33 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
             self.trace_s += time.perf_counter() - started
 
     # --- what the handlers share ----------------------------------------------------------
+
+    def _call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        __tracebackhide__ = True
+        self._wire(args, kwargs)
+        return func(*args, **kwargs)
+
+    def _wire(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Follow which device tensors an operation takes; a module's own do not change."""
+        if self._is_traced():
+            return
+        for tensor in operands(args, kwargs):
+            if self.placement.is_there(tensor):
+                self.wiring.uses(tensor)
+
+    def _is_traced(self) -> bool:
+        """Say whether a module or one of functorch's transforms runs the operation."""
+        return self.inside or torch._C._functorch.peek_interpreter_stack() is not None  # noqa: SLF001
+
+    def wire_call(self, module: Any, tensors: list[Tensor]) -> None:
+        """Follow which module is called with which tensors."""
+        self.wiring.uses_key((id(module),))
+        self._wire(tuple(tensors), {})
+
+    def hand_over(self) -> Tensor | None:
+        """Note that what was recorded is handed over; return what must live meanwhile."""
+        self._indexing.program_ended()
+        return self.wiring.mark(self.placement.device)
 
     def _together(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

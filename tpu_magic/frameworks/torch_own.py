@@ -28,10 +28,14 @@ _LAUNCHED = (
 def _step_marker(cell: Any, original: Any, _: Any, thread: int) -> Any:
     def _xla_step_marker(*args: Any, **kwargs: Any) -> None:
         wait_for_turn()
+        if threading.get_ident() != thread:
+            original(*args, **kwargs)
+            return
         started = time.perf_counter()
+        lives_meanwhile = cell.hand_over()
         original(*args, **kwargs)
-        if threading.get_ident() == thread:
-            cell.step_was_ended(time.perf_counter() - started)
+        del lives_meanwhile
+        cell.step_was_ended(time.perf_counter() - started)
 
     return _xla_step_marker
 

@@ -86,7 +86,9 @@ class Placement:
         The runtime compiles a program at each read of a split tensor; annotated as whole, its
         values are brought together by a program that is kept.
         """
-        if self.mesh is None or tensor.dim() == 0 or _is_whole(tensor):
+        if self.mesh is None or tensor.dim() == 0:
+            return tensor
+        if self.is_computed(tensor) and not _is_split(tensor):
             return tensor
         import torch_xla
 
@@ -95,6 +97,13 @@ class Placement:
         replicated = self.mesh.get_op_sharding((None,) * tensor.dim())
         torch_xla._XLAC._xla_mark_sharding(copy, replicated)  # noqa: SLF001
         return copy
+
+    def is_computed(self, tensor: Tensor) -> bool:
+        """Say whether a device tensor's values are there already, or on their way."""
+        import torch_xla
+
+        pending = torch_xla._XLAC._check_tensor_need_materialization([tensor])  # noqa: SLF001
+        return not pending[0]
 
     def read(self, tensor: Tensor) -> Tensor:
         """Return a tensor's values on the host."""
@@ -178,9 +187,8 @@ class Placement:
         self.rows = None
 
 
-def _is_whole(tensor: Tensor) -> bool:
-    """Say whether every device of the mesh has all of a tensor's values already."""
+def _is_split(tensor: Tensor) -> bool:
+    """Say whether a tensor's values are spread over the devices of the mesh."""
     from torch_xla import _XLAC
 
-    pending = _XLAC._check_tensor_need_materialization([tensor])[0]  # noqa: SLF001
-    return not pending and not _XLAC._get_xla_sharding_spec(tensor)  # noqa: SLF001
+    return bool(_XLAC._get_xla_sharding_spec(tensor))  # noqa: SLF001

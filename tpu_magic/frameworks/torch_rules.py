@@ -14,6 +14,7 @@ class Kind(Enum):
     READ = auto()  # reads its value into Python
     COMPUTE = auto()  # computes; follows an operand that is on the device
     HEAVY = auto()  # worth the device even when every operand is on the host
+    JOIN = auto()  # computes one tensor of a list of them
     HOST = auto()  # has no kernel on the device, nor operands that could be there
     FACTORY = auto()  # makes a tensor of nothing
     LIKE = auto()  # makes or draws a tensor like its first operand
@@ -50,6 +51,7 @@ _NAMES: dict[Kind, str] = {
         matrix_exp matrix_power lstsq cov corrcoef interpolate grid_sample stft istft fold unfold
         max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool2d
         batch_norm layer_norm group_norm instance_norm embedding_bag""",
+    Kind.JOIN: "cat concat concatenate stack vstack hstack dstack row_stack column_stack",
     Kind.FACTORY: """
         tensor as_tensor scalar_tensor zeros ones full empty rand randn randint randperm normal
         arange range linspace logspace eye tril_indices triu_indices complex polar

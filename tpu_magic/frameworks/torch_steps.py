@@ -119,13 +119,21 @@ class Steps:
 
     def end(self, backwards: int) -> None:
         """Hand the recorded work to the device as one program. Does not wait."""
+        self._has_ended(backwards, self._hand_over())
+
+    def cut(self) -> None:
+        """Hand over what is recorded so far of a step that goes on."""
+        self.trace_s += max(0.0, self._hand_over() - self.note_compiles())
+        self._calls.clear()
+
+    def _hand_over(self) -> float:
         wait_for_turn()
         started, self._ending = time.perf_counter(), True
         try:
             torch_xla.sync()
         finally:
             self._ending = False
-        self._has_ended(backwards, time.perf_counter() - started)
+        return time.perf_counter() - started
 
     def ended_by_person(self, backwards: int, took_s: float) -> None:
         """Note that the person's own code ended a step (`torch_xla.sync()`), and its time."""
