@@ -24,7 +24,7 @@ from tpu_magic.cell import needs, source
 from tpu_magic.cell.calls import raising, returning
 from tpu_magic.cell.runs import Active, Run, Runs
 from tpu_magic.frameworks import abilities
-from tpu_magic.tracebacks import running_cell
+from tpu_magic.tracebacks import running_cell, showing_theirs
 
 # What only a cell on the device needs is imported by the first one: loading stays cheap.
 if TYPE_CHECKING:
@@ -320,6 +320,7 @@ class CellEngine:
         if chosen.profile is not None and not isinstance(adapter, abilities.Profiles):
             raise UsageError(NO_PROFILE.format(name=adapter.name))
         with interrupts.Held(), ExitStack() as undo:
+            undo.enter_context(showing_theirs(self.shell))
             session = undo.enter_context(adapter.cell(chosen, self.shell.user_ns))
             if chosen.profile is not None and isinstance(adapter, abilities.Profiles):
                 undo.enter_context(adapter.profile(chosen.profile))
