@@ -164,3 +164,65 @@ def test_a_mask_that_is_written_through_compiles_once(torch_shell):
     both = run_both(torch_shell, earlier, cell)
     both.check_same("x", "last")
     assert both.report.compiles <= 4
+
+
+def test_a_long_loop_of_tensor_math_is_programs_of_a_few_rounds(torch_shell):
+    """Nothing ends its steps; as one program it would take ever longer to compile."""
+    cell = """
+        x = A
+        for _ in range({rounds}):
+            x = torch.tanh(x @ B) + 0.1 * x
+    """
+    run_both(torch_shell, EARLIER, cell.format(rounds=24)).check_same("x", tolerance=1e-3)
+    many = run_both(torch_shell, EARLIER, cell.format(rounds=120))
+    many.check_same("x", tolerance=1e-3)
+    assert many.report.compiles == 0
+
+
+def test_slices_count_from_the_end_past_the_beginning(torch_shell):
+    both = run_both(
+        torch_shell,
+        EARLIER,
+        """
+        x = A @ B
+        out = [x[:, -99:], x[-40:-1], x[..., -50:-2], x[None, -99:, -1], x[-99:-33, 0]]
+        x[:, -99:-30] = 5.0
+        """,
+    )
+    both.check_same("x", "out", tolerance=1e-3)
+
+
+def test_masks_are_read_once_while_nobody_writes_to_them(torch_shell):
+    cell = """
+        place = "cuda" if torch.cuda.is_available() else "cpu"
+        there, known = A.to(place), (A[:, 0] > 0).to(place)
+        total = 0
+        for _ in range({rounds}):
+            picked = torch.tanh(there @ there)[known]
+            total = total + picked.sum()
+        grid = there[there > 0.5]
+        total = total.item()
+    """
+    few = run_both(torch_shell, EARLIER, cell.format(rounds=2))
+    many = run_both(torch_shell, EARLIER, cell.format(rounds=6))
+    many.check_same("total", "grid", "picked", tolerance=1e-3)
+    assert many.report.fallbacks == {}
+    assert many.report.host_reads == few.report.host_reads
+
+
+def test_sums_kept_on_the_host_are_there_after_the_cell(torch_shell):
+    both = run_both(
+        torch_shell,
+        EARLIER + "import numpy as np\narray = np.zeros(32, np.float32)\n",
+        """
+        total, table, seen = torch.zeros(32), torch.zeros(4, 32), torch.from_numpy(array)
+        for row in range(4):
+            x = (A @ B)[row]
+            total += x
+            table[row] = x
+            seen += x
+        """,
+    )
+    both.check_same("total", "table", "array", tolerance=1e-3)
+    assert both.device["total"].device.type == both.device["table"].device.type == "cpu"
+    assert both.device["x"].device.type == "xla"

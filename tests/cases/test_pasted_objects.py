@@ -535,7 +535,7 @@ CELLS = {
         for _ in range(4):
             losses.append(opt.step(closure).detach())
         """,
-        60,
+        6,
     ),
     "two optimizers against each other": (
         """
@@ -759,6 +759,104 @@ CELLS = {
             losses.append(loss.detach())
         sample = net.decode(torch.randn(3, 2)).detach()
         losses.append(sample)
+        """,
+        6,
+    ),
+    "averages of models that were not called": (
+        """
+        net = make_net()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        """,
+        """
+        average, target = copy.deepcopy(net), copy.deepcopy(net)
+        for _ in range(5):
+            steps(net, opt, n=1)
+            with torch.no_grad():
+                for mean, now in zip(average.parameters(), net.parameters()):
+                    mean.data.mul_(0.9).add_(now.data, alpha=0.1)
+            for slow, now in zip(target.parameters(), net.parameters()):
+                slow.data.copy_(0.05 * now.data + 0.95 * slow.data)
+        losses += [average(X).detach(), target(X).detach()]
+        """,
+        8,
+    ),
+    "packed sequences": (
+        """
+        from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.rnn = nn.LSTM(6, 5, batch_first=True, bidirectional=True)
+                self.head = nn.Linear(10, 2)
+            def forward(self, x, lengths):
+                packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+                out, (h, _) = self.rnn(packed)
+                out, _ = pad_packed_sequence(out, batch_first=True)
+                return self.head(torch.cat([h[-2], h[-1]], 1) + out.mean(1))
+        net = Net()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        S = torch.randn(4, 5, 6)
+        """,
+        """
+        for step in range(4):
+            lengths = torch.tensor([5, 2 + step % 3, 3, 1])
+            loss = F.cross_entropy(net(S, lengths), Y[:4])
+            opt.zero_grad(); loss.backward(); opt.step()
+            losses.append(loss.item())
+        """,
+        6,
+    ),
+    "a small language model": (
+        """
+        place = "cuda" if torch.cuda.is_available() else "cpu"
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.word, self.position = nn.Embedding(9, 8), nn.Embedding(4, 8)
+                self.head = nn.Linear(8, 9)
+                self.register_buffer("mask", torch.tril(torch.ones(4, 4)))
+            def forward(self, words):
+                length = words.shape[1]
+                x = self.word(words) + self.position(torch.arange(length, device=place))
+                weights = (x @ x.transpose(-2, -1)).masked_fill(
+                    self.mask[:length, :length] == 0, float("-inf"))
+                return self.head(F.softmax(weights, dim=-1) @ x)
+        net = Net()
+        text = torch.randint(0, 9, (30,))
+        """,
+        """
+        place = "cuda" if torch.cuda.is_available() else "cpu"
+        net.to(place)
+        opt = torch.optim.AdamW(net.parameters(), lr=0.01)
+        for _ in range(4):
+            starts = torch.randint(25, (5,))
+            words = torch.stack([text[i:i + 4] for i in starts]).to(place)
+            following = torch.stack([text[i + 1:i + 5] for i in starts]).to(place)
+            loss = F.cross_entropy(net(words).view(-1, 9), following.view(-1))
+            opt.zero_grad(); loss.backward(); opt.step()
+        words = torch.zeros((1, 1), dtype=torch.long, device=place)
+        for _ in range(6):
+            following = net(words[:, -4:])[:, -1, :].argmax(-1, keepdim=True)
+            words = torch.cat((words, following), dim=1)
+        losses += words[0].tolist() + [loss.item()]
+        """,
+        10,
+    ),
+    "an image that is optimised": (
+        """
+        net = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Tanh(), nn.Conv2d(3, 2, 3))
+        net.requires_grad_(False)
+        image, wanted = torch.rand(1, 1, 8, 8), torch.rand(1, 2, 4, 4)
+        """,
+        """
+        image.requires_grad_(True)
+        opt = torch.optim.LBFGS([image], max_iter=12)
+        def closure():
+            opt.zero_grad()
+            loss = F.mse_loss(net(image), wanted)
+            loss.backward()
+            return loss
+        losses += [opt.step(closure).item(), opt.step(closure).item()]
         """,
         6,
     ),

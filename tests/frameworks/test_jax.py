@@ -213,19 +213,6 @@ def test_queued_programs_on_virtual_devices_do_not_wait_for_each_other():
 
 
 @needs_jax
-@pytest.mark.parametrize("name", ["PJRT_NPROC", "NPROC"])
-def test_the_persons_own_number_of_threads_is_kept(name, monkeypatch):
-    monkeypatch.setattr(adapter, "_cores", lambda: 2)
-    assert adapter._enough_threads(4) == {"PJRT_NPROC": "16"}
-    assert adapter._enough_threads(1) == {}
-    monkeypatch.setattr(adapter, "_cores", lambda: 16)
-    assert adapter._enough_threads(4) == {}
-    monkeypatch.setattr(adapter, "_cores", lambda: 2)
-    monkeypatch.setenv(name, "3")
-    assert adapter._enough_threads(4) == {}
-
-
-@needs_jax
 def test_a_runtime_that_someone_else_started_is_used_as_it_is():
     assert (
         child("""
@@ -249,7 +236,7 @@ jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 4)
 jax.devices()
 from tpu_magic.frameworks import adapter
-import tpu_magic.frameworks.jax as module
+import tpu_magic.frameworks.threads as module
 module._cores = lambda: {cores}
 print(adapter("jax").devices().note)
 """

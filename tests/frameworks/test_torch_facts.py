@@ -35,7 +35,7 @@ def test_reads_are_counted_by_their_line(torch_shell):
     assert facts.read_lines == {4: 3, 5: 3, 6: 1}
 
 
-def test_compiles_name_their_line_and_rows(torch_shell):
+def test_compiles_name_their_line_and_shapes(torch_shell):
     torch_shell.run(
         "import torch\nnet = torch.nn.Linear(3, 2)\nopt = torch.optim.SGD(net.parameters(), lr=0.1)"
     )
@@ -44,7 +44,7 @@ def test_compiles_name_their_line_and_rows(torch_shell):
         "for n in (6, 8, 10):\n    net(torch.ones(n, 3)).sum().backward()\n    opt.step()",
     )
     assert {item.line for item in facts.compiled} == {4}
-    assert {item.shapes for item in facts.compiled} == {"6 rows", "8 rows", "10 rows"}
+    assert {item.shapes for item in facts.compiled} == {"(6, 3)", "(8, 3)", "(10, 3)"}
     assert len(facts.compiled) == torch_shell.user_ns["report"].compiles
     assert facts.steps == 3
     assert facts.products == [("net.weight", (2, 3))]

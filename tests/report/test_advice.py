@@ -88,12 +88,17 @@ def test_recompiles_name_shapes_and_seconds():
 
 
 def test_recompiles_of_one_shape_are_another_sentence():
-    same = [Compile(7, "(64, 8)")] * 12
+    same = [Compile(7, "(64, 8)", step) for step in range(12)]
     (said,) = advice.advise(
         evidence({"compiled": same, "steps": 12}, {"compiles": 12, "compile_s": 2.0})
     )
     assert (said.code, said.line) == ("recompiles", 7)
     assert "12 compilations in 12 steps of the same shape" in said.message
+
+
+def test_compiles_of_the_first_steps_are_none_that_go_on():
+    first = [Compile(7, "(64, 8)", step) for step in (0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2)]
+    assert codes(evidence({"compiled": first, "steps": 12}, {"compiles": 12})) == []
 
 
 def test_few_steps_are_a_try_out():

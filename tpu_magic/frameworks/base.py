@@ -135,10 +135,13 @@ class Compile:
         The line of the cell (or of the person's function) that made it be compiled.
     shapes
         Shapes of the batch or the operands at hand, as text: `(64, 1, 8, 8)`.
+    step
+        How many steps had ended by then; None where that was not followed.
     """
 
     line: int | None
     shapes: str
+    step: int | None = None
 
 
 @dataclass

@@ -22,6 +22,7 @@ from tpu_magic.frameworks.base import (
 )
 from tpu_magic.frameworks.environ import environment
 from tpu_magic.frameworks.starting import StartsOnce
+from tpu_magic.frameworks.threads import enough_threads, few_threads
 from tpu_magic.host import detect
 
 if TYPE_CHECKING:
@@ -35,18 +36,11 @@ _TRACE = (
     "/jax/core/compile/jaxpr_trace_duration",
     "/jax/core/compile/jaxpr_to_mlir_module_duration",
 )
-# XLA reads it once, when the devices are made.
-_THREADS = "PJRT_NPROC"
 # Intervals that an outer one may still contain.
 _REMEMBERED = 10_000
 # --precision: what jax calls it
 PRECISIONS = {"high": "high", "highest": "highest", "bf16": "bfloat16"}
 NOTHING_COMPUTED = "it compiled nothing, made no array and read none"
-_FEW_THREADS = (
-    "these {count} devices were made before tpu_magic, with fewer threads than XLA needs when "
-    "programs queue up: a cell may stand still for ever. Restart the kernel and let "
-    "%tpu_setup --simulate {count} make them, or set {setting} first"
-)
 NO_SEED = "--seed: jax draws from the keys that the code makes (jax.random.key); nothing was seeded"
 NO_KEEP = (
     "--keep is for torch, where objects move: what must not run on the device belongs in a "
@@ -89,7 +83,7 @@ class Jax(StartsOnce):
                 jax.config.update("jax_platforms", "cpu")
             if simulate and not _flag_devices():
                 jax.config.update("jax_num_cpu_devices", simulate)
-        with environment(_enough_threads(_flag_devices() or jax.config.jax_num_cpu_devices)):
+        with environment(enough_threads(_flag_devices() or jax.config.jax_num_cpu_devices)):
             everywhere = jax.devices()
         first = everywhere[0]
         on_tpu = first.platform == "tpu"
@@ -99,7 +93,7 @@ class Jax(StartsOnce):
             present=len(everywhere),
             on_tpu=on_tpu,
             simulated=first.platform == "cpu" and len(everywhere) > 1,
-            note=_note(facts, first, threads={} if since else _enough_threads(len(everywhere))),
+            note=_note(facts, first, by_person=not since),
             since=since,
         )
         self._make_tick(everywhere)
@@ -332,28 +326,6 @@ def _flag_devices() -> int | None:
     return int(found.group(1)) if found else None
 
 
-def _enough_threads(devices: int) -> dict[str, str]:
-    """Return the variable that makes XLA's pool of threads large enough for several CPU devices.
-
-    By itself it has one thread a core, or a device if there are more of those. Each device's part
-    of a program holds one while it waits for the others' at an all-reduce, and each part of the
-    next program holds one while it waits for its turn: with fewer than two a device the last
-    parts of the first find none, and all wait for ever. Seen with 2 cores, 4 and 8 devices: stuck
-    within seconds below two, never with two or more; more than two for what other threads start.
-    """
-    wanted = 4 * devices
-    if devices <= 1 or wanted <= _cores() or _THREADS in os.environ or "NPROC" in os.environ:
-        return {}
-    return {_THREADS: str(wanted)}
-
-
-def _cores() -> int:
-    """Return on how many cores this process may run."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _kind(facts: detect.HostFacts, device: Any) -> str:
     if device.platform == "tpu":
         return facts.accelerator or str(device.device_kind)
@@ -362,13 +334,12 @@ def _kind(facts: detect.HostFacts, device: Any) -> str:
     return f"{device.platform.upper()} ({device.device_kind})"
 
 
-def _note(facts: detect.HostFacts, device: Any, threads: dict[str, str]) -> str:
+def _note(facts: detect.HostFacts, device: Any, *, by_person: bool) -> str:
     if facts.chips and device.platform != "tpu":
         return (
             f"a {facts.accelerator or 'TPU'} is here, and jax does not use it: is libtpu "
             "installed, and JAX_PLATFORMS not cpu? %tpu_setup --framework jax looks"
         )
-    if device.platform == "cpu" and threads:
-        (setting,) = (f"{name}={value}" for name, value in threads.items())
-        return _FEW_THREADS.format(count=len(device.client.devices()), setting=setting)
+    if device.platform == "cpu" and by_person:
+        return few_threads(len(device.client.devices()))
     return ""

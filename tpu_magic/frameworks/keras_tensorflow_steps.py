@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TFEpochIterator
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from tpu_magic.frameworks.keras_cell import KerasCell, replaced
 from tpu_magic.frameworks.keras_steps import ModelStep, wrapped_steps
@@ -35,7 +36,32 @@ def feeding(cell: KerasCell, replicas: int) -> Iterator[None]:
             undo.enter_context(replaced(keras.Model, build))
         epochs = {"_enumerate_iterator": functools.partial(ahead.looking, cell)}
         undo.enter_context(replaced(TFEpochIterator, epochs))
+        arrays = {"get_tf_dataset": functools.partial(_untuned, cell)}
+        undo.enter_context(replaced(ArrayDataAdapter, arrays))
+        buffers = {"_create_device_dataset": functools.partial(_untuned, cell)}
+        undo.enter_context(replaced(multi_device_iterator_ops, buffers))
         yield
+
+
+def _untuned(cell: KerasCell, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the patch by which a pipeline of Keras's or TensorFlow's own is not tuned as it runs.
+
+    Tuning takes a thread an iterator, which sleeps up to a minute at a time. An iterator that is
+    not run to its end, as of a fit that is interrupted or fails, waits for that sleep when it is
+    dropped, whenever Python drops it: seen for 8 to 74 s, with Keras by hand as well. In the
+    pipelines of arrays and in the replicas' buffers there is nothing to tune.
+    """
+
+    @functools.wraps(original)
+    def untuned(*args: Any, **kwargs: Any) -> Any:
+        dataset = original(*args, **kwargs)
+        if not cell.is_here():
+            return dataset
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        return dataset.with_options(options)
+
+    return untuned
 
 
 class Ahead:

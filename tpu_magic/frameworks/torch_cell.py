@@ -54,7 +54,7 @@ class TorchCell:
         self._options = options
         self._namespace = namespace
         self._thread = threading.get_ident()
-        self._meet = Meet(placement, self._reading)
+        self._meet = Meet(placement, self._reading, self._recorded_long)
         self._code = torch_facts.Cell(namespace)
         self._paused: Any = None
         self._prepared = torch_move.WeakIdentitySet()
@@ -99,6 +99,12 @@ class TorchCell:
             yield self
 
     def finish(self) -> None:
+        """Compute what is pending, wait until the device is done, and give back what was lent."""
+        self.synchronize()
+        with torch._C.DisableTorchFunction():  # noqa: SLF001
+            self._meet.give_back()
+
+    def synchronize(self) -> None:
         """Compute what is pending and wait until the device is done."""
         self._resume()
         self._end_step()
@@ -119,14 +125,14 @@ class TorchCell:
         facts.trace_s = max(0.0, self._steps.trace_s + self._meet.trace_s - blocked_s)
         facts.reached_device = self._meet.used
         facts.unreached_reason = "" if self._meet.used else self._why_nothing_ran()
-        if self._meet.used and self._meet.left:
-            self.say_once(torch_facts.LEFT.format(kind=" and ".join(sorted(self._meet.left))))
+        if self._meet.used:
+            for sentence in torch_facts.left_on_host(self._meet.left):
+                self.say_once(sentence)
         self._steps.summarise()
 
     def _why_nothing_ran(self) -> str:
         if not self._called_kept:
-            kinds = " and ".join(sorted(self._meet.left))
-            return torch_facts.LEFT.format(kind=kinds) if kinds else NOTHING_RAN
+            return "; ".join(torch_facts.left_on_host(self._meet.left)) or NOTHING_RAN
         return "; ".join(
             f"{name} was kept on the host by --keep (called in line {line})"
             for name, line in self._called_kept.items()
@@ -167,15 +173,14 @@ class TorchCell:
             with self._native():
                 return call(module, *args, **kwargs)
         with torch._C.DisableTorchFunction():  # noqa: SLF001 - our own work, not the person's
-            if self._steps.begins_with(module, self._meet.backwards):
-                self._end_step()
+            self._steps.module_called(module, self._meet.backwards)
             if torch_facts.is_compiled(module):
                 self.say_once(torch_facts.NOT_COMPILED.format(name=self._name_of(module)))
             self.prepare(module)
-            args, kwargs = self._feed_call(args, kwargs)
+            # Weights on the device are computed with there; without any, the mode will see.
+            first = next(module.parameters(), None)
+            args, kwargs = self._feed_call(args, kwargs, is_model=first is not None)
             self._meet.wire_call(module, every_tensor(args, kwargs))
-        # Weights on the device are computed with there; without any, the mode will see.
-        first = next(module.parameters(), None)
         self._meet.used = self._meet.used or (first is not None and self.placement.is_there(first))
         started, self.inside = time.perf_counter(), True
         # A module whose call needed no help once runs without the mode from then on.
@@ -249,10 +254,13 @@ class TorchCell:
         public = [name for name in names if not name.startswith("_")]
         return public[0] if public else type(item).__name__
 
-    def _feed_call(self, args: Any, kwargs: Any) -> Any:
+    def _feed_call(self, args: Any, kwargs: Any, *, is_model: bool) -> Any:
         """Return a call's host tensors on the device, split as a batch."""
         tensors = every_tensor(args, kwargs)
-        rows = next((item.shape[0] for item in tensors if item.dim()), None)
+        shape = next((tuple(item.shape) for item in tensors if item.dim()), None)
+        rows = None if shape is None else shape[0]
+        if is_model:
+            self._steps.takes(shape)
         if all(self.placement.is_there(item) for item in tensors):
             if rows is not None and self._steps.ended:
                 self._steps.rows(rows, self._meet.backwards)
@@ -289,10 +297,10 @@ class TorchCell:
         """Return a loader's batch on the device, and count it."""
         self.facts.input_wait_s += waited_s
         with torch._C.DisableTorchFunction():  # noqa: SLF001
-            placed, rows = torch_feed.place_batch(batch, self._feed_tensor)
-        if rows is not None:
-            self.placement.rows = rows
-        self._steps.batch(rows, self._meet.backwards)
+            placed, shape = torch_feed.place_batch(batch, self._feed_tensor)
+        if shape is not None:
+            self.placement.rows = shape[0]
+        self._steps.batch(shape, self._meet.backwards)
         return placed
 
     def _feed_tensor(self, tensor: Tensor) -> Tensor:
@@ -304,9 +312,11 @@ class TorchCell:
 
     # --- steps ----------------------------------------------------------------------------
 
-    def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def _before_optimizer(
+        self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any
+    ) -> tuple[Any, Any] | None:
         if threading.get_ident() != self._thread:
-            return
+            return None
         for group in optimizer.param_groups:
             if group.get("fused"):
                 # There is no fused kernel for the device: its compiler fuses by itself.
@@ -316,10 +326,47 @@ class TorchCell:
             with torch._C.DisableTorchFunction():  # noqa: SLF001
                 self._prepare_optimizer(optimizer)
         self._optimizer_started = time.perf_counter()
-        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
-        if closure is None and not isinstance(optimizer, torch.optim.Rprop):
-            # Its own code needs no help, but for Rprop's masks; a closure is the person's.
-            self._pause()
+        if not isinstance(optimizer, torch.optim.Rprop):
+            self._pause()  # its own code needs no help, but for Rprop's masks
+        return self._with_persons_closure(optimizer, args, kwargs)
+
+    def _with_persons_closure(
+        self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any
+    ) -> tuple[Any, Any] | None:
+        """Return an optimizer's arguments with a closure that runs as the person's code does."""
+        _, *given = args
+        closure = kwargs.get("closure") or (given[0] if given else None)
+        if closure is None:
+            return None
+
+        def closed(*more: Any, **named: Any) -> Any:
+            __tracebackhide__ = True
+            started = time.perf_counter()
+            paused = self._paused is not None
+            self._resume()
+            try:
+                loss = closure(*more, **named)
+                if isinstance(optimizer, torch.optim.LBFGS):
+                    self._steps.cut()  # it reads the loss, and then the gradients
+                return loss
+            finally:
+                if paused:
+                    self._pause()
+                self._optimizer_started += time.perf_counter() - started
+
+        if given:
+            return (optimizer, closed, *given[1:]), kwargs
+        return args, {**kwargs, "closure": closed}
+
+    def gradient_for_host(self, flat: Tensor) -> Tensor:
+        """Return a flat gradient whose optimizer computes on the host."""
+        if not self.placement.is_there(flat):
+            return flat
+        started = time.perf_counter()
+        with self._reading(flat) as whole:
+            read: Tensor = whole.cpu()
+        self._optimizer_started += time.perf_counter() - started
+        return read
 
     def _restore_fused(self) -> None:
         while self._fused:
@@ -331,6 +378,8 @@ class TorchCell:
         if not any(self.placement.is_there(item) for item in parameters):
             return
         self._prepared.add(optimizer)
+        if isinstance(optimizer, torch.optim.LBFGS):
+            return  # its own work is done on the host
         moved = torch_move.move_optimizer(
             optimizer, self.placement.replicate, self.placement.is_there
         )
@@ -347,6 +396,14 @@ class TorchCell:
 
     def _end_step(self) -> None:
         self._steps.end(self._meet.backwards)
+
+    def _recorded_long(self, frame: Any) -> bool:
+        """Hand over a loop of plain tensor math, once that many rounds are recorded."""
+        if frame.f_globals is not self._namespace:
+            return False
+        with torch._C.DisableTorchFunction():  # noqa: SLF001
+            self._steps.cut()
+        return True
 
     def hand_over(self) -> Tensor | None:
         """Note that a program begins to be handed over; return what must live meanwhile."""

@@ -13,8 +13,19 @@ from torch import nn
 NOT_COMPILED = (
     "{name} ran without torch.compile, which has no code for the device: XLA compiles whole steps"
 )
-LEFT = "what computes with {kind} tensors ran on the host: the device has none"
+_LEFT = "what computes with {kinds} tensors ran on the host: the device has none"
+_PACKED = (
+    "packed sequences were computed with on the host: their lengths make each batch another "
+    "program; padded batches of one length run on the device"
+)
 _STORED_AS_BF16 = ("XLA_USE_BF16", "XLA_DOWNCAST_BF16")
+
+
+def left_on_host(kinds: set[str]) -> list[str]:
+    """Return what was computed on the host though it is no fallback, as sentences."""
+    tensors = " and ".join(sorted(kinds - {"packed"}))
+    said = [_LEFT.format(kinds=tensors)] if tensors else []
+    return [*said, _PACKED] if "packed" in kinds else said
 
 
 class Cell:

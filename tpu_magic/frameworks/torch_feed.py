@@ -57,25 +57,27 @@ class DeviceBatches:
         return getattr(self._batches, name)
 
 
-def place_batch(batch: Any, place: Callable[[Tensor], Tensor]) -> tuple[Any, int | None]:
-    """Return a batch with its tensors placed, and its rows.
+def place_batch(
+    batch: Any, place: Callable[[Tensor], Tensor]
+) -> tuple[Any, tuple[int, ...] | None]:
+    """Return a batch with its tensors placed, and the shape of the first one.
 
     Understands what `default_collate` makes, and objects that move themselves
     (`batch.to(device)` of graph and text libraries); other objects are left as they are.
     """
-    rows: list[int] = []
+    shapes: list[tuple[int, ...]] = []
 
     def put(tensor: Tensor) -> Tensor:
         if tensor.dim():
-            rows.append(tensor.shape[0])
+            shapes.append(tuple(tensor.shape))
         return place(tensor)
 
     placed = pytree.tree_map_only(Tensor, put, batch)
-    if not rows and isinstance(getattr(batch, "data", None), dict):
+    if not shapes and isinstance(getattr(batch, "data", None), dict):
         # A mapping of its own class (the tokenizers' BatchEncoding).
         batch.data = pytree.tree_map_only(Tensor, put, batch.data)
         placed = batch
-    return placed, rows[0] if rows else None
+    return placed, shapes[0] if shapes else None
 
 
 def device_tensors_of(dataset: Any, is_there: Callable[[Tensor], bool], depth: int = 3) -> bool:

@@ -8,9 +8,13 @@ raise. So operands are brought together where they meet, never earlier.
 from __future__ import annotations
 
 import math
+import sys
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
+from types import FrameType
 from typing import Any
 
 import torch
@@ -20,7 +24,7 @@ from torch.utils import _pytree as pytree
 
 from tpu_magic.frameworks import torch_move
 from tpu_magic.frameworks.torch_compat import computed
-from tpu_magic.frameworks.torch_index import Indexing
+from tpu_magic.frameworks.torch_index import Indexing, within
 from tpu_magic.frameworks.torch_operands import every_tensor, exchanged, operands
 from tpu_magic.frameworks.torch_place import Placement
 from tpu_magic.frameworks.torch_rules import Kind, kind_of
@@ -34,9 +38,13 @@ _MANY_VALUES = 1 << 16
 _BLOW_UP = 4
 # With fewer parts, a join is mostly the same in each step (`cat([h, x])`).
 _A_CHOICE = 3
+# So many rounds of a loop that nothing ends become one program.
+_MOST_ROUNDS = 8
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 # The names under which gradients of outputs are handed to `backward` and `grad`.
 _SEEDS = ("gradient", "grad_tensors", "grad_outputs")
+# What gives a second tensor for the same memory that torch does not call a view.
+_SAME_MEMORY = frozenset({"__get__", "detach"})
 # Devices that copied code names; here they mean the device of the cell.
 ACCELERATORS = frozenset({"cuda", "mps", "xpu", "xla"})
 
@@ -61,10 +69,15 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
     """
 
     def __init__(
-        self, placement: Placement, reading: Callable[[Tensor], AbstractContextManager[Tensor]]
+        self,
+        placement: Placement,
+        reading: Callable[[Tensor], AbstractContextManager[Tensor]],
+        recorded_long: Callable[[FrameType], bool],
     ) -> None:
         super().__init__()
         self._reading = reading
+        self._recorded_long = recorded_long
+        self._rounds: dict[tuple[int, int], int] = {}
         self.placement = placement
         self.helped = False
         self.used = False
@@ -74,6 +87,9 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         self.trace_s = 0.0
         self.backwards = 0
         self._kinds: dict[Any, Kind] = {}
+        # Of a second tensor for the same memory (`p.data`), the first.
+        self._firsts: dict[int, tuple[weakref.ref[Tensor], weakref.ref[Tensor]]] = {}
+        self._lent = torch_move.WeakIdentitySet()
         self.wiring = Wiring()
         self._indexing = Indexing(placement)
         self._handlers: dict[Kind, Callable[[Function, tuple[Any, ...], dict[str, Any]], Any]] = {
@@ -81,7 +97,9 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
             Kind.COMPUTE: self._compute,
             Kind.HEAVY: self._heavy,
             Kind.JOIN: self._join,
-            Kind.HOST: self._on_host,
+            Kind.PACKED: partial(self._on_host, "packed"),
+            Kind.RECURRENT: self._recurrent,
+            Kind.HOST: partial(self._on_host, "quantised"),
             Kind.FACTORY: self._factory,
             Kind.LIKE: self._like,
             Kind.DRAW: self._draw,
@@ -137,8 +155,11 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         if host and (device or wanted or _blows_up(args)):
             args, kwargs = self._together(args, kwargs)
             device = any(map(self.placement.is_there, operands(args, kwargs)))
-        self.used = self.used or device
-        return self._call(func, args, kwargs) if device else func(*args, **kwargs)
+        if not device:
+            return func(*args, **kwargs)
+        self.used = True
+        self._comes_round(sys._getframe(2))  # noqa: SLF001
+        return self._call(func, args, kwargs)
 
     def _join(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Put a list of tensors together.
@@ -180,12 +201,25 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         if any(not self.placement.is_there(tensor) for tensor in operands(args, kwargs)):
             args, kwargs = self._together(args, kwargs)
         self.used = self.used or any(map(self.placement.is_there, operands(args, kwargs)))
+        self._comes_round(sys._getframe(2))  # noqa: SLF001
         return self._call(func, args, kwargs)
 
-    def _on_host(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _recurrent(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        __tracebackhide__ = True
+        # Of packed sequences, the second operand says how many go on at each time.
+        packed = len(args) > 1 and isinstance(args[1], Tensor) and args[1].dtype == torch.int64
+        return (
+            self._on_host("packed", func, args, kwargs)
+            if packed
+            else self._heavy(func, args, kwargs)
+        )
+
+    def _on_host(
+        self, kind: str, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         __tracebackhide__ = True
         self.helped = True
-        self.left.add("quantised")
+        self.left.add(kind)
         args, kwargs = self._to_host(args, kwargs)
         return func(*args, **kwargs)
 
@@ -194,6 +228,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         on_device = self._names_device(kwargs.get("device"))
         if on_device:
             # Drawn on the host, then moved: the numbers are those of a run on the host.
+            self.helped = self.helped or not _names_xla(kwargs["device"])
             kwargs = {**kwargs, "device": None}
         made = func(*args, **kwargs)
         if not isinstance(made, Tensor) or self.placement.is_there(made):
@@ -211,6 +246,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         if not (args and self.placement.is_there(args[0])):
             return self._factory(func, args, kwargs)
         if self._names_device(kwargs.get("device")):
+            self.helped = self.helped or not _names_xla(kwargs["device"])
             kwargs = {**kwargs, "device": None}
         return func(*args, **kwargs)
 
@@ -235,7 +271,15 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
                 if args[0] in remembered:
                     for tensor in operands((result,), {}):
                         remembered.add(tensor)
+            if not self.placement.is_there(args[0]) and func.__name__ in _SAME_MEMORY:
+                self._remember_first(result, args[0])
         return result
+
+    def _remember_first(self, tensor: Any, first: Tensor) -> None:
+        if isinstance(tensor, Tensor) and tensor is not first:
+            key = id(tensor)
+            second = weakref.ref(tensor, partial(self._firsts.pop, key))
+            self._firsts[key] = (second, weakref.ref(first))
 
     def _in_place(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
@@ -260,13 +304,21 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         if self.loading:
             return func(self.placement.host_twin(tensor), index)
         self.used = True
+        index = self._within(tensor, index)
         gathered = None if self.inside else self._indexing.as_data(tensor, index)
         if gathered is None:
-            return self._view(func, (tensor, self._indexing.with_device_tensors(index)), {})
+            usable = self._indexing.with_device_tensors(index)
+            self.helped = self.helped or usable is not index
+            return self._view(func, (tensor, usable), {})
         self.helped = True
         result = self._view(func, (tensor, gathered), {})
         self._indexing.remember(result, tensor, index)
         return result
+
+    def _within(self, tensor: Tensor, index: Any) -> Any:
+        bounded = within(tensor.shape, index)
+        self.helped = self.helped or bounded is not index
+        return bounded
 
     def _getitem_of_host(self, func: Function, tensor: Tensor, index: Any) -> Any:
         there = [item for item in operands((index,), {}) if self.placement.is_there(item)]
@@ -288,7 +340,9 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
                 args = self._to_host(args, {})[0] if there else args
                 return func(*args, **kwargs)
         self.used = True
+        index = self._within(target, index)
         if isinstance(index, Tensor) and index.dtype == torch.bool and _is_scalar(value):
+            self.helped = True
             # `x[x < 0] = 0`: as an index, a mask is another program for each number of hits.
             mask = self.placement.bring(index)
             mask = mask.reshape(mask.shape + (1,) * (target.dim() - mask.dim()))
@@ -296,10 +350,11 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
             target.masked_fill_(mask, value)
             return None
         gathered = None if self.inside else self._indexing.as_data(target, index)
-        index = self._indexing.with_device_tensors(index if gathered is None else gathered)
+        usable = self._indexing.with_device_tensors(index if gathered is None else gathered)
+        self.helped = self.helped or usable is not index
         if isinstance(value, Tensor):
             value = computed(self.placement.bring(value))
-        return self._call(func, (target, index, value), {})
+        return self._call(func, (target, usable, value), {})
 
     def _to(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
@@ -361,6 +416,17 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         self._wire(args, kwargs)
         return func(*args, **kwargs)
 
+    def _comes_round(self, frame: FrameType) -> None:
+        """Note that an operation is recorded again by the same place of the person's code.
+
+        A loop that nothing ends would become one program of all of its rounds. Handed over at
+        one place of the loop, it is programs that are all the same.
+        """
+        key = (id(frame.f_code), frame.f_lasti)
+        rounds = self._rounds[key] = self._rounds.get(key, 0) + 1
+        if rounds > _MOST_ROUNDS and not self._is_traced() and not self._recorded_long(frame):
+            self._rounds[key] = 0
+
     def _wire(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Follow which device tensors an operation takes; a module's own do not change."""
         if self._is_traced():
@@ -380,6 +446,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
 
     def hand_over(self) -> Tensor | None:
         """Note that what was recorded is handed over; return what must live meanwhile."""
+        self._rounds.clear()
         self._indexing.program_ended()
         return self.wiring.mark(self.placement.device)
 
@@ -403,15 +470,43 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         return exchanged(self.placement.read, args, kwargs)
 
     def _move_target(self, target: Tensor) -> bool:
-        """Move what is written to, so that the sum of a loop is not read back in each step."""
+        """Move what is written to, so that the sum of a loop is not read back in each step.
+
+        Not what shares its memory with an array or another tensor, which would miss what is
+        written; but `p.data` and its parameter are moved together.
+        """
         if target._is_view() or not (target.is_leaf or target.grad_fn is None):  # noqa: SLF001
             return False
+        owners = _owners_of_memory(target)
+        first = self._first_of(target)
+        if owners > (1 if first is None else 2):
+            return False
         try:
-            self.placement.move(target)
+            if first is not None:
+                self.placement.move(first)
+                torch_move.move_tensor(target, lambda _: first.detach())
+            else:
+                self.placement.move(target)
         except RuntimeError:
             return False
+        if first is None and not target.requires_grad:
+            self._lent.add(target)
         self.helped = True
         return True
+
+    def _first_of(self, target: Tensor) -> Tensor | None:
+        kept = self._firsts.pop(id(target), None)
+        first = None if kept is None or kept[0]() is not target else kept[1]()
+        if first is None or self.placement.is_there(first) or first._is_view():  # noqa: SLF001
+            return None
+        return first if first.data_ptr() == target.data_ptr() else None
+
+    def give_back(self) -> None:
+        """Move what was only written to (sums, tables of results) back to the host."""
+        for tensor in self._lent:
+            if self.placement.is_there(tensor):
+                self.placement.forget(tensor)
+                torch_move.move_tensor(tensor, self.placement.read)
 
     def _names_device(self, place: Any) -> bool:
         """Say whether what copied code names as a place means the device of the cell."""
@@ -421,7 +516,21 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
 
     def forget(self) -> None:
         """Drop every reference to the person's tensors."""
+        self._firsts.clear()
         self._indexing.forget()
+
+
+def _names_xla(place: Any) -> bool:
+    return str(place).startswith("xla")
+
+
+def _owners_of_memory(tensor: Tensor) -> int:
+    """Return how many tensors and arrays have a tensor's memory; memory not torch's is many."""
+    if not tensor.untyped_storage().resizable():
+        return 1 << 16
+    memory = tensor.untyped_storage()._cdata  # noqa: SLF001 - a storage that is held is an owner
+    owners: int = torch._C._storage_Use_Count(memory)  # noqa: SLF001 - no public one
+    return owners
 
 
 def _is_scalar(value: Any) -> bool:

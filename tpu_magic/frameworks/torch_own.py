@@ -17,7 +17,6 @@ from torch_xla._internal import tpu
 from torch_xla.distributed import parallel_loader, xla_multiprocessing
 
 from tpu_magic.frameworks.torch_feed import DeviceBatches
-from tpu_magic.frameworks.torch_runtime import wait_for_turn
 
 _LAUNCHED = (
     "{name} called its function once, in this process, which drives {devices}: a batch is one "
@@ -27,7 +26,6 @@ _LAUNCHED = (
 
 def _step_marker(cell: Any, original: Any, _: Any, thread: int) -> Any:
     def _xla_step_marker(*args: Any, **kwargs: Any) -> None:
-        wait_for_turn()
         if threading.get_ident() != thread:
             original(*args, **kwargs)
             return

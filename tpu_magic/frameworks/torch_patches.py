@@ -6,8 +6,10 @@ literally it would train on the host, in silence; in a cell it means the cell's 
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
@@ -21,12 +23,15 @@ from tpu_magic.frameworks.torch_feed import DeviceBatches
 from tpu_magic.frameworks.torch_meet import ACCELERATORS
 
 _MISSING = object()
+_OURS = os.path.dirname(__file__)  # noqa: PTH120 - compared with the names that frames have
+_NOT_THEIRS = (_OURS, warnings.__file__)
 
 
 @contextmanager
 def patched(cell: Any, namespace: MutableMapping[str, Any], thread: int) -> Iterator[None]:
     """Apply every patch for the cell that runs on `thread`; undo all of them on the way out."""
     applied: list[tuple[Any, str, Any]] = []
+    _forget_warnings()
     try:
         for owner, name, make in (*TABLE, *torch_own.TABLE):
             applied.append((owner, name, owner.__dict__.get(name, _MISSING)))
@@ -128,6 +133,26 @@ def _zero_grad(_: Any, original: Any, __: Any, thread: int) -> Any:
     return zero_grad
 
 
+def _flat_gradient(cell: Any, original: Any, _: Any, thread: int) -> Any:
+    """Let LBFGS work on the host: its history is another program for each of its lengths."""
+
+    def _gather_flat_grad(optimizer: torch.optim.LBFGS) -> Tensor:
+        flat: Tensor = original(optimizer)
+        return cell.gradient_for_host(flat) if threading.get_ident() == thread else flat
+
+    return _gather_flat_grad
+
+
+def _add_update(cell: Any, original: Any, _: Any, __: int) -> Any:
+    def _add_grad(optimizer: torch.optim.LBFGS, step_size: Any, update: Tensor) -> None:
+        first = optimizer._params[0]  # noqa: SLF001
+        if cell.placement.is_there(first):
+            step_size, update = float(step_size), update.to(first.device)
+        original(optimizer, step_size, update)
+
+    return _add_grad
+
+
 def _reduce(cell: Any, original: Any, _: Any, thread: int) -> Any:
     def _reduce_ex_internal(tensor: Tensor, protocol: Any) -> Any:
         if threading.get_ident() == thread and cell.placement.is_there(tensor):
@@ -155,6 +180,29 @@ def _persons_answer(answer: Callable[[Any], Any]) -> Any:
     return make
 
 
+def _show_warning(_: Any, original: Any, __: Any, thread: int) -> Any:
+    """Show a warning that torch gave in our frame at the line that called it."""
+
+    def showwarning(
+        message: Any, category: Any, filename: str, lineno: int, *file_and_line: Any
+    ) -> None:
+        if filename.startswith(_OURS) and threading.get_ident() == thread:
+            frame = sys._getframe(1)  # noqa: SLF001
+            while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THEIRS):
+                frame = frame.f_back
+            filename, lineno = frame.f_code.co_filename, frame.f_lineno
+        original(message, category, filename, lineno, *file_and_line)
+
+    return showwarning
+
+
+def _forget_warnings() -> None:
+    """Let torch warn again: Python shows a warning once for each line, here one for all."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(__package__):
+            vars(module).pop("__warningregistry__", None)
+
+
 def _seed_all(cell: Any, original: Any, _: Any, __: int) -> Any:
     def manual_seed_all(seed: int) -> None:
         # torch.manual_seed calls this too, under whatever name it was imported.
@@ -166,12 +214,15 @@ def _seed_all(cell: Any, original: Any, _: Any, __: int) -> Any:
 
 # where, which attribute, what makes its replacement
 TABLE: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+    (warnings, "showwarning", _show_warning),
     (nn.Module, "__call__", _call_module),
     (nn.Module, "to", _module_to),
     (nn.Module, "cuda", _module_cuda),
     (nn.Module, "cpu", _module_cpu),
     (nn.Module, "zero_grad", _zero_grad),
     (torch.optim.Optimizer, "zero_grad", _zero_grad),
+    (torch.optim.LBFGS, "_gather_flat_grad", _flat_gradient),
+    (torch.optim.LBFGS, "_add_grad", _add_update),
     (DataLoader, "__iter__", _loader_iter),
     (Tensor, "_reduce_ex_internal", _reduce),
     (torch.cuda, "manual_seed_all", _seed_all),
@@ -179,6 +230,6 @@ TABLE: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (torch.cuda, "device_count", _persons_answer(lambda _: 1)),
     (torch.cuda, "current_device", _persons_answer(lambda _: 0)),
     (torch.cuda, "get_device_name", _persons_answer(lambda cell: cell.device_kind)),
-    (torch.cuda, "synchronize", _persons_answer(lambda cell: cell.finish())),
+    (torch.cuda, "synchronize", _persons_answer(lambda cell: cell.synchronize())),
     (torch.cuda, "empty_cache", _persons_answer(lambda _: None)),
 )

@@ -14,6 +14,8 @@ class Kind(Enum):
     READ = auto()  # reads its value into Python
     COMPUTE = auto()  # computes; follows an operand that is on the device
     HEAVY = auto()  # worth the device even when every operand is on the host
+    PACKED = auto()  # packs sequences, whose lengths would make each batch another program
+    RECURRENT = auto()  # HEAVY; of packed sequences, as PACKED
     JOIN = auto()  # computes one tensor of a list of them
     HOST = auto()  # has no kernel on the device, nor operands that could be there
     FACTORY = auto()  # makes a tensor of nothing
@@ -46,11 +48,13 @@ _NAMES: dict[Kind, str] = {
         matmul __matmul__ __rmatmul__ mm bmm mv addmm addmv addbmm baddbmm dot vdot inner einsum
         tensordot chain_matmul kron linear bilinear conv1d conv2d conv3d conv_transpose1d
         conv_transpose2d conv_transpose3d convolution conv_tbc scaled_dot_product_attention
-        multi_head_attention_forward cdist pdist lstm gru rnn_tanh rnn_relu svd qr inverse pinverse
+        multi_head_attention_forward cdist pdist svd qr inverse pinverse
         det logdet slogdet cholesky cholesky_solve cholesky_inverse lu lu_solve triangular_solve
         matrix_exp matrix_power lstsq cov corrcoef interpolate grid_sample stft istft fold unfold
         max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool2d
         batch_norm layer_norm group_norm instance_norm embedding_bag""",
+    Kind.PACKED: "_pack_padded_sequence _pad_packed_sequence",
+    Kind.RECURRENT: "lstm gru rnn_tanh rnn_relu",
     Kind.JOIN: "cat concat concatenate stack vstack hstack dstack row_stack column_stack",
     Kind.FACTORY: """
         tensor as_tensor scalar_tensor zeros ones full empty rand randn randint randperm normal

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 import torch_xla
-from torch_xla import backends, runtime
+from torch_xla import backends
 from torch_xla.core import xla_model
 from torch_xla.debug import metrics
 
@@ -20,23 +19,6 @@ def wait_interruptibly() -> None:
     waiter.start()
     while waiter.is_alive():
         waiter.join(0.2)
-
-
-def wait_for_turn() -> None:
-    """Wait, on virtual devices, until what was handed to them before is done.
-
-    XLA's CPU devices share a few threads. Three programs or more in flight that exchange data
-    can each hold some of them and wait for the rest, and XLA then aborts the process (seen in
-    a loop written by hand, on two cores; never with two programs in flight).
-    """
-    if _takes_turns():
-        xla_model.wait_device_ops()
-
-
-@functools.cache
-def _takes_turns() -> bool:
-    # Neither can change in a process once the devices are there.
-    return bool(runtime.is_spmd()) and runtime.device_type() == "CPU"
 
 
 @contextmanager

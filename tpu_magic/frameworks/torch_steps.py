@@ -19,9 +19,9 @@ from torch_xla.debug import metrics
 from tpu_magic.frameworks.base import CellFacts, Compile
 from tpu_magic.frameworks.torch_busy import BusyTime
 from tpu_magic.frameworks.torch_facts import Cell
-from tpu_magic.frameworks.torch_runtime import seconds_in, wait_for_turn
+from tpu_magic.frameworks.torch_runtime import seconds_in
 
-_MOST_CALLS_IN_STEP = 16
+_MOST_CALLS_IN_PROGRAM = 4
 _COMPILES = "UncachedCompile"
 # The runtime counts here how long the host stood before a device that was behind.
 _BLOCKED = "DeviceLockWait"
@@ -59,7 +59,7 @@ class Steps:
         self._batches = 0
         self._own_ends = 0
         self._ending = False
-        self._last_rows: int | None = None
+        self._shape: tuple[int, ...] | None = None
         self._rows_at_hand = 0
         self._backwards_of_rows = 0
         self._rows_since_step = 0
@@ -72,29 +72,34 @@ class Steps:
         self._compiles = metrics.counter_value(_COMPILES) or 0
         self._compiled_s = seconds_in("CompileTime")
 
-    def batch(self, rows: int | None, backwards: int) -> None:
-        """Note a batch that a loader gave."""
+    def batch(self, shape: tuple[int, ...] | None, backwards: int) -> None:
+        """Note a batch that a loader gave, by the shape of its first tensor."""
         self._batches += 1
-        if rows is not None:
-            self.rows(rows, backwards)
+        self.takes(shape)
+        if shape is not None:
+            self.rows(shape[0], backwards)
         self._tell()
+
+    def takes(self, shape: tuple[int, ...] | None) -> None:
+        """Note the shape that is being computed with."""
+        self._shape = shape
 
     def rows(self, rows: int, backwards: int) -> None:
         """Note rows that go into this step."""
         self.ended = False
         # Rows that no gradient came of, as those of a validation, train nothing.
         self._rows_since_step += self._rows_at_hand if backwards > self._backwards_of_rows else 0
-        self._last_rows = self._rows_at_hand = rows
+        self._rows_at_hand = rows
         self._backwards_of_rows = backwards
         self._seen += rows
         self._sizes[rows] += 1
 
-    def begins_with(self, module: Any, backwards: int) -> bool:
-        """Say whether a module's call begins a step of a loop that nothing else ends.
+    def module_called(self, module: Any, backwards: int) -> None:
+        """Note a module's call, which may begin a step of a loop that nothing else ends.
 
         A module that is called again after a `backward`, or with no gradients wanted, begins
-        anew; else it may be called several times in a step (twin networks), but not without
-        bound.
+        anew; else it may be called several times in a step (twin networks, words of a
+        sentence), in programs of a few calls each.
 
         Parameters
         ----------
@@ -102,9 +107,11 @@ class Steps:
             How many `backward` calls there were in the cell.
         """
         calls = self._calls.get(module, 0)
-        self._calls[module] = calls + 1
-        done = backwards > self._backwards or not torch.is_grad_enabled()
-        return calls >= (1 if done else _MOST_CALLS_IN_STEP)
+        if calls and (backwards > self._backwards or not torch.is_grad_enabled()):
+            self.end(backwards)
+        elif calls >= _MOST_CALLS_IN_PROGRAM:
+            self.cut()
+        self._calls[module] = self._calls.get(module, 0) + 1
 
     def optimizer_stepped(self, optimizer: Any) -> None:
         """Count an optimizer's step. Optimizers that take turns make one step together."""
@@ -127,7 +134,6 @@ class Steps:
         self._calls.clear()
 
     def _hand_over(self) -> float:
-        wait_for_turn()
         started, self._ending = time.perf_counter(), True
         try:
             torch_xla.sync()
@@ -156,8 +162,9 @@ class Steps:
         compiles = metrics.counter_value(_COMPILES) or 0
         if compiles == self._compiles:
             return 0.0  # reading the times costs more than a small step
-        shapes = "" if self._last_rows is None else f"{self._last_rows} rows"
-        self._facts.compiled += [Compile(self._code.line(), shapes)] * (compiles - self._compiles)
+        shapes = "" if self._shape is None else str(self._shape)
+        compiled = Compile(self._code.line(), shapes, self._done)
+        self._facts.compiled += [compiled] * (compiles - self._compiles)
         before, self._compiled_s = self._compiled_s, seconds_in("CompileTime")
         self._compiles = compiles
         return self._compiled_s - before
@@ -176,6 +183,10 @@ class Steps:
         common = self._sizes.most_common(1)
         self._facts.global_batch = common[0][0] if common else None
 
+    @property
+    def _done(self) -> int:
+        return self._rounds or self._batches or self._own_ends
+
     def _tell(self) -> None:
-        self._facts.steps = self._rounds or self._batches or self._own_ends or None
+        self._facts.steps = self._done or None
         self._facts.examples = (self._trained if self._rounds else self._seen) or None

@@ -25,6 +25,7 @@ from tpu_magic.frameworks.base import (
 )
 from tpu_magic.frameworks.environ import environment
 from tpu_magic.frameworks.starting import StartsOnce
+from tpu_magic.frameworks.threads import enough_threads, few_threads
 from tpu_magic.host import detect
 from tpu_magic.options import RunOptions
 
@@ -97,6 +98,7 @@ class TorchXla(StartsOnce):
             wanted["TPU_SKIP_MDS_QUERY"] = os.environ.get("TPU_SKIP_MDS_QUERY", "1")
             if simulate:
                 wanted["CPU_NUM_DEVICES"] = str(simulate)
+            wanted |= enough_threads(simulate or _virtual_devices())
         with environment(wanted):
             runtime, torch_xla = _import_quietly()
             # It must be known before the runtime starts: SPMD cannot be switched on later,
@@ -115,7 +117,7 @@ class TorchXla(StartsOnce):
         self._placement = Placement(device, _mesh(count) if count > 1 else None)
         on_tpu = runtime.device_type() == "TPU"
         kind = facts.accelerator if on_tpu and facts.accelerator else f"XLA {runtime.device_type()}"
-        note = ""
+        note = "" if on_tpu or not started_before_us else few_threads(count)
         if count < everywhere and devices == "all":
             note = (
                 f"{count} of {everywhere} devices: the runtime was started {self._origin()}; "
@@ -177,9 +179,6 @@ class TorchXla(StartsOnce):
         """Hand everything that is pending and alive to the device as one program."""
         import torch_xla
 
-        from tpu_magic.frameworks.torch_runtime import wait_for_turn
-
-        wait_for_turn()
         torch_xla.sync()
 
     def wait(self) -> None:

@@ -18,6 +18,8 @@ from tpu_magic.report import render
 _A_LOOP = 10
 _MANY_COMPILES = 5
 _MANY_SHAPES = 3
+_COMPILES_A_SHAPE = 4
+_LATE_SHARE = 0.5
 _INPUT_SHARE = 0.25
 _FEW_ROWS = 8
 _MEMORY_SHARE = 0.9
@@ -76,20 +78,28 @@ def _recompiles(e: Evidence) -> tuple[str, int | None] | None:
     lines = Counter(item.line for item in e.facts.compiled if item.line is not None)
     line = lines.most_common(1)[0][0] if lines else None
     took = render.seconds(e.counters.compile_s)
-    if len(shapes) >= _MANY_SHAPES:
+    if len(shapes) >= max(_MANY_SHAPES, compiles / _COMPILES_A_SHAPE):
         some = ", ".join(shapes[:_MANY_SHAPES]) + (" …" if len(shapes) > _MANY_SHAPES else "")
         return (
             f"{compiles} compilations for {len(shapes)} shapes ({some}), {took} of compiling: "
             "pad to one shape, or use drop_last=True",
             line,
         )
-    if e.facts.steps and compiles >= e.facts.steps:
+    if _keeps_compiling(e):
         return (
             f"{compiles} compilations in {e.facts.steps} steps of the same shape, {took} of "
-            "compiling: something that changes in each step has become part of the program",
+            "compiling: something that changes in each step has become part of the program (a "
+            "number that tensors are raised to, a length, another order of operations)",
             line,
         )
     return None
+
+
+def _keeps_compiling(e: Evidence) -> bool:
+    """Say whether many of the later steps compiled something: the first ones always do."""
+    steps = e.facts.steps or 0
+    late = {item.step for item in e.facts.compiled if item.step and item.step > steps / 2}
+    return steps >= _A_LOOP and len(late) > steps / 2 * _LATE_SHARE
 
 
 def _fallbacks(e: Evidence) -> tuple[str, int | None] | None:
