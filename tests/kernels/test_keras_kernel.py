@@ -317,6 +317,32 @@ def test_batches_of_arrays_that_divide_are_left_to_keras(on_tensorflow, rows, ba
     assert (report["input_wait_s"] is None) == (batch == 16)
 
 
+def test_an_iterator_that_is_left_early_has_no_thread_to_wait_for(on_tensorflow):
+    # TensorFlow's tuner sleeps up to a minute, and an iterator that is dropped waits for it.
+    on_tensorflow.run("""
+import tensorflow as tf
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from tensorflow.python.data.ops import multi_device_iterator_ops as buffers
+seen, told = [], []
+made = buffers._create_device_dataset
+def look(*args):
+    dataset = made(*args)
+    told.append(dataset.options().autotune.enabled)
+    return dataset
+buffers._create_device_dataset = look
+class Look(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        adapter = ArrayDataAdapter(x, y, batch_size=16)
+        seen.append(adapter.get_tf_dataset().options().autotune.enabled)
+fit(make(), 64, epochs=1, callbacks=[Look()])
+buffers._create_device_dataset = made
+theirs = tf.data.Dataset.from_tensor_slices(x).batch(16).options().autotune.enabled
+""")
+    assert on_tensorflow.value("(seen, set(told), theirs)") == ([False] * 4, {False}, None)
+    own = "ArrayDataAdapter(x, y, batch_size=16).get_tf_dataset().options().autotune.enabled"
+    assert on_tensorflow.value(own) is None
+
+
 def test_the_wait_for_a_pipeline_is_measured(on_tensorflow):
     reply = on_tensorflow.run("""
 import tensorflow as tf, time
