@@ -4,8 +4,8 @@ import gc
 
 import pytest
 
-from tpu_magic.timing.calls import undisturbed
 from tpu_magic.frameworks.plain import PlainPython
+from tpu_magic.timing.calls import undisturbed
 from tpu_magic.timing.measurement import Clock, Plan
 from tpu_magic.timing.runner import Runner
 
