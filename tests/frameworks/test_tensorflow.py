@@ -131,6 +131,6 @@ with adapter("tf").scope():
         TF_CPP_MIN_LOG_LEVEL="3",
     ).splitlines() == [
         "1",
-        "TensorFlow already runs with 1 devices in this kernel; restart it to simulate 2",
+        "TensorFlow already runs with 1 device in this kernel; restart it to simulate 2",
         "False",
     ]

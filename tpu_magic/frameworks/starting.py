@@ -73,8 +73,9 @@ class StartsOnce:
         if require_tpu and not info.on_tpu:
             raise UsageError(f"--require-tpu: {self.label} runs on {info.label()} in this kernel")
         if simulate and simulate != info.present:
+            s = "" if info.present == 1 else "s"
             raise UsageError(
-                f"{self.label} already runs with {info.present} devices in this kernel; "
+                f"{self.label} already runs with {info.present} device{s} in this kernel; "
                 f"restart it to simulate {simulate}"
             )
         if devices == "1" and info.count > 1:
