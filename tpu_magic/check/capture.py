@@ -35,6 +35,8 @@ _CURES: tuple[tuple[tuple[type, ...], str], ...] = (
     ((type(threading.Lock()), type(threading.RLock()), threading.Thread),
      "a lock or thread cannot be copied; make it inside the cell"),
 )  # fmt: skip
+# How a torch cell is recorded where torch_xla is not beside its torch.
+WITHOUT_XLA = "torch without torch_xla"
 _BOOT = (
     "import sys; sys.path[:] = {path!r}; from tpu_magic.check.child import main; main({folder!r})"
 )

@@ -34,6 +34,7 @@ from tpu_magic.check.refuse import Refusals
 # framework: the module that captures it, with a `Capture`
 CAPTURES = {
     "torch": "tpu_magic.check.child_torch",
+    "torch without torch_xla": "tpu_magic.check.child_aten",
     "jax": "tpu_magic.check.child_jax",
     "keras": "tpu_magic.check.child_keras",
 }

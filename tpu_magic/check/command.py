@@ -16,7 +16,7 @@ from IPython.display import display
 
 from tpu_magic import options
 from tpu_magic.cell import live
-from tpu_magic.check import assemble, capture, compiler, environment, fit
+from tpu_magic.check import assemble, capture, compiler, environment, fit, replay
 from tpu_magic.check.child import CAPTURES, Seen
 from tpu_magic.check.options import PARSER, CheckOptions
 from tpu_magic.check.places import CELL, Person
@@ -28,6 +28,11 @@ from tpu_magic.report import render
 NO_CELL = "%%tpu_check checks a cell: make it the first line, and write the code below it"
 _NOT_YET = (
     "%%tpu_check --framework {name} is not there yet in this version of tpu_magic (it has: {there})"
+)
+
+_NO_AUTOCAST = (
+    "%%tpu_check --precision bf16 needs torch_xla beside torch (it has the autocast of TPUs); "
+    "make the model bfloat16 (net.to(torch.bfloat16)) or use another precision"
 )
 
 
@@ -77,10 +82,13 @@ def check(
 ) -> CheckReport | CheckTable:
     """Return the report of a cell: one for a target, a table for several."""
     targets = targets_of(wanted.target)
-    place = environment.required()
-    cell = capture.read_cell(shell, text)
     framework = framework_of(wanted.framework, text, shell)
-    asked = Question(cell, framework, wanted, place, folder, progress)
+    without_xla = framework == "torch" and environment.torch_is_alone()
+    if without_xla and wanted.precision == "bf16":
+        raise UsageError(_NO_AUTOCAST)
+    place = environment.required(torch=without_xla)
+    cell = capture.read_cell(shell, text)
+    asked = Question(cell, framework, wanted, place, folder, progress, without_xla)
     if wanted.fit_batch is not None:
         return _fit_batch(asked, targets, shell)
     reports = asked.verdicts(targets)
@@ -97,6 +105,7 @@ class Question:
     place: environment.CompilerPlace
     folder: Path
     progress: Progress
+    without_xla: bool = False
 
     def verdicts(
         self, targets: Sequence[Target], values: Mapping[str, int] | None = None
@@ -109,17 +118,32 @@ class Question:
         for devices in sorted({target.devices for target in targets}):
             here = [target for target in targets if target.devices == devices]
             self.progress(f"recording the cell for {devices} device{'s' if devices > 1 else ''}")
+            folder = Path(tempfile.mkdtemp(dir=self.folder))
+            precision, limit_s = self.wanted.precision, self.wanted.time_limit
             seen = capture.capture(
                 self.cell,
-                self.framework,
+                capture.WITHOUT_XLA if self.without_xla else self.framework,
                 devices,
-                {"precision": self.wanted.precision, "set": dict(values or {})},
-                folder=Path(tempfile.mkdtemp(dir=self.folder)),
-                limit_s=self.wanted.time_limit,
+                {"precision": precision, "set": dict(values or {})},
+                folder=folder,
+                limit_s=limit_s,
             )
+            if self.without_xla:
+                replay.replay(
+                    seen,
+                    self.place,
+                    folder,
+                    self._person(),
+                    devices=devices,
+                    precision=precision,
+                    limit_s=limit_s,
+                )
             reports += self._compiled(seen, here)
         order = [target.name for target in targets]
         return sorted(reports, key=lambda report: order.index(report.target))
+
+    def _person(self) -> Person:
+        return Person({**capture.sources(self.cell.namespace), CELL: self.cell.code})
 
     def _compiled(self, seen: Seen, targets: Sequence[Target]) -> list[CheckReport]:
         """Compile what was recorded for targets with the same number of devices."""
@@ -141,7 +165,7 @@ class Question:
         outcome = compiler.compile_all(
             jobs, self.place, folder, self.wanted.time_limit, self.progress
         )
-        person = Person({**capture.sources(self.cell.namespace), CELL: self.cell.code})
+        person = self._person()
         reports = []
         for number, target in enumerate(targets):
             start = number * len(programs)

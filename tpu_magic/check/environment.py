@@ -8,15 +8,21 @@ import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from IPython.core.error import UsageError
 
+from tpu_magic.setup.versions import TORCH_CPU_INDEX
+
 # What the compiler's child was written for and tried with: jaxlib's client and MLIR bindings.
 _PACKAGES = ("jax", "jaxlib", "libtpu", "numpy")
 _REQUIREMENTS = ("jax[tpu]>=0.10,<0.13",)
+# What makes programs of a torch that has no torch_xla: the last release of torch_xla.
+_TORCH = ("torch", "torch_xla")
+_TORCH_REQUIREMENTS = ("torch==2.9.0", "torch_xla==2.9.0")
 _LEAST_JAX = (0, 10)
 _LOOK = """
 import json, importlib.metadata as metadata
@@ -28,6 +34,11 @@ for name in %r:
         pass
 print(json.dumps(found))
 """
+_HOW_TO_GET_TORCH = (
+    "%%tpu_check: this notebook's torch has no torch_xla beside it; to make programs of its "
+    "cells, the compiler's own environment needs torch 2.9 and torch_xla: %tpu_setup --compiler "
+    "puts them there (this notebook's packages stay as they are)"
+)
 HOW_TO_GET_IT = (
     "%%tpu_check needs the TPU compiler (jax with libtpu), which is not installed beside this "
     "notebook's packages: %tpu_setup --compiler puts it into an environment of its own"
@@ -64,35 +75,46 @@ def folder() -> Path:
     return Path(base) / "tpu_magic" / f"compiler-{version}"
 
 
-def find() -> CompilerPlace | None:
-    """Return where the compiler is: its own environment first; None when it is nowhere."""
+def find(*, torch: bool = False) -> CompilerPlace | None:
+    """Return where the compiler is: its own environment first; None when it is nowhere.
+
+    Parameters
+    ----------
+    torch
+        Whether a torch with its torch_xla must be there too.
+    """
     for python, own in ((_python_of(folder()), True), (Path(sys.executable), False)):
         versions = _versions(python) if python.exists() else {}
-        if _serves(versions):
+        if _serves(versions) and (not torch or _are_one_release(versions)):
             return CompilerPlace(python, versions, own)
     return None
 
 
-def required() -> CompilerPlace:
-    """Return where the compiler is.
+def required(*, torch: bool = False) -> CompilerPlace:
+    """Return where the compiler is; with `torch`, where torch and torch_xla are too.
 
     Raises
     ------
     UsageError
         When it is nowhere.
     """
-    place = find()
+    place = find(torch=torch)
     if place is None:
-        raise UsageError(HOW_TO_GET_IT)
+        raise UsageError(_HOW_TO_GET_TORCH if torch and find() else HOW_TO_GET_IT)
     return place
 
 
 def plan() -> list[str]:
     """Return what `prepare` would do, a line each."""
+    size = "2.5 GB" if torch_is_alone() else "1.3 GB"
     return [
         f"make an environment of its own in {folder()} (this notebook's packages stay as they are)",
-        f"install {', '.join(_REQUIREMENTS)} there (about 1.3 GB)",
+        f"install {', '.join(_requirements())} there (about {size})",
     ]
+
+
+def _requirements() -> tuple[str, ...]:
+    return _REQUIREMENTS + (_TORCH_REQUIREMENTS if torch_is_alone() else ())
 
 
 def set_up(*, consent: bool, show: Callable[[str], None]) -> None:
@@ -127,31 +149,40 @@ def prepare(consent: bool, show: Callable[[str], None] = lambda _: None) -> Comp
     UsageError
         When the installation failed; what was made is removed.
     """
-    found = find()
+    found = find(torch=torch_is_alone())
     if found is not None:
         return found
     if not consent:
         return None
-    place = folder()
+    place, before = folder(), find()
+    # One that serves other cells is added to, and stays if that fails.
+    added = before is not None and before.own
     show(plan()[0])
     try:
-        venv.create(place, with_pip=True, clear=True)
+        venv.create(place, with_pip=True, clear=not added)
         show(plan()[1])
         done = subprocess.run(
-            [_python_of(place), "-m", "pip", "install", "--quiet", *_REQUIREMENTS],
+            [_python_of(place), "-m", "pip", "install", "--quiet", *_sources(), *_requirements()],
             capture_output=True,
             text=True,
             check=False,
         )
     except BaseException:
-        remove()
+        if not added:
+            remove()
         raise
-    made = find()
+    made = find(torch=torch_is_alone())
     if done.returncode or made is None or not made.own:
-        remove()
+        if not added:
+            remove()
         last = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
         raise UsageError(f"the compiler's environment could not be made: {last}")
     return made
+
+
+def _sources() -> tuple[str, ...]:
+    # torch for the processor alone: what it is needed for computes nothing.
+    return ("--extra-index-url", TORCH_CPU_INDEX) if torch_is_alone() else ()
 
 
 def remove() -> bool:
@@ -168,12 +199,31 @@ def _python_of(place: Path) -> Path:
 def _versions(python: Path) -> dict[str, str]:
     """Return the versions that an interpreter has, without importing any package."""
     done = subprocess.run(
-        [python, "-c", _LOOK % (_PACKAGES,)], capture_output=True, text=True, check=False
+        [python, "-c", _LOOK % (_PACKAGES + _TORCH,)], capture_output=True, text=True, check=False
     )
     if done.returncode:
         return {}
     versions: dict[str, str] = json.loads(done.stdout)
     return versions
+
+
+def torch_is_alone() -> bool:
+    """Say whether the notebook's torch has no torch_xla of its release beside it."""
+    installed = {name: _version(name) for name in _TORCH}
+    return bool(installed["torch"]) and not _are_one_release(installed)
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _are_one_release(versions: Mapping[str, str]) -> bool:
+    """Say whether torch and torch_xla are there and of one release: 2.9.0+cpu and 2.9.0."""
+    minors = [versions.get(name, "").split("+")[0].rpartition(".")[0] for name in _TORCH]
+    return minors[0] == minors[1] != ""
 
 
 def _serves(versions: dict[str, str]) -> bool:

@@ -67,6 +67,10 @@ class Person:
         """Return the person's line that is running."""
         return self.innermost(_frames_of(sys._getframe(1)))  # noqa: SLF001
 
+    def frames(self) -> tuple[tuple[str, int], ...]:
+        """Return the person's frames that are running, the innermost first."""
+        return tuple(item for item in _frames_of(sys._getframe(1)) if item[0] in self.sources)  # noqa: SLF001
+
     def of_traceback(self, traceback: TracebackType | None) -> Place | None:
         """Return the person's line that an error came from."""
         frames = []
