@@ -1,5 +1,7 @@
 """Which adapter times a statement."""
 
+import functools
+
 import pytest
 from IPython.core.error import UsageError
 
@@ -57,7 +59,14 @@ def test_arrays_are_found_through_functions_and_methods(world, fake):
     def closure():
         return array
 
-    for function in (scope["outer"], Owner([array]).method, default, closure):
+    class Compiled:  # as `jax.jit` and `tf.function` make them
+        __wrapped__ = staticmethod(closure)
+
+        def __call__(self):
+            return None
+
+    wrapped = (Compiled(), functools.partial(len, array), functools.partial(closure))
+    for function in (scope["outer"], Owner([array]).method, default, closure, *wrapped):
         assert choose("auto", "auto", {"f": function}).settled, function
 
 

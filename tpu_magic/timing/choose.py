@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -106,7 +107,14 @@ def _reached(value: Any, depth: int, seen: set[int] | None = None) -> Iterator[A
     seen.add(id(value))
     yield value
     function = getattr(value, "__func__", value)
-    if not isinstance(function, types.FunctionType) or not depth:
+    if not depth:
+        return
+    if callable(value):  # `jax.jit` and `tf.function` wrap it in objects of their own
+        yield from _reached(getattr(value, "__wrapped__", None), depth, seen)
+    if isinstance(value, functools.partial):
+        for inner in (value.func, *value.args, *value.keywords.values()):
+            yield from _reached(inner, depth, seen)
+    if not isinstance(function, types.FunctionType):
         return
     named = [function.__globals__.get(name) for name in function.__code__.co_names]
     held = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
