@@ -17,6 +17,7 @@ from torch.nn.modules.module import (
     register_module_module_registration_hook,
     register_module_parameter_registration_hook,
 )
+from torch.nn.utils.rnn import PackedSequence
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -58,8 +59,8 @@ class TorchCell:
         self._code = torch_facts.Cell(namespace)
         self._paused: Any = None
         self._prepared = torch_move.WeakIdentitySet()
-        # Of each module, the (training, gradients wanted) in which its call needs no help.
-        self._needs_no_help: weakref.WeakKeyDictionary[nn.Module, set[tuple[bool, bool]]]
+        # Of each module, the (training, gradients wanted, packed) in which it needs no help.
+        self._needs_no_help: weakref.WeakKeyDictionary[nn.Module, set[tuple[bool, ...]]]
         self._needs_no_help = weakref.WeakKeyDictionary()
         self._kept = {id(namespace[name]) for name in options.keep if name in namespace}
         self._called_kept: dict[str, int | None] = {}
@@ -184,7 +185,8 @@ class TorchCell:
         self._meet.used = self._meet.used or (first is not None and self.placement.is_there(first))
         started, self.inside = time.perf_counter(), True
         # A module whose call needed no help once runs without the mode from then on.
-        manner = (module.training, torch.is_grad_enabled())
+        packed = any(isinstance(item, PackedSequence) for item in args)
+        manner = (module.training, torch.is_grad_enabled(), packed)
         try:
             if manner in self._needs_no_help.get(module, ()):
                 with torch._C.DisableTorchFunction():  # noqa: SLF001

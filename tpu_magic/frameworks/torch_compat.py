@@ -75,6 +75,23 @@ def _embedding(original: Function) -> Function:
     return embedding
 
 
+def _index_select(original: Function) -> Function:
+    """Select as an index does: where the rows are split, the partitioner ends the process.
+
+    It fails a check when the positions come from `sort` or `max`.
+    """
+
+    @functools.wraps(original)
+    def index_select(input: Tensor, dim: Any, index: Tensor, **kwargs: Any) -> Any:  # noqa: A002
+        __tracebackhide__ = True
+        there = input.device.type == "xla" and type(dim) is int
+        if not there or kwargs or index.dim() != 1 or not input.dim():
+            return original(input, dim, index, **kwargs)
+        return input[(slice(None),) * (dim % input.dim()) + (index,)]
+
+    return index_select
+
+
 def _addmm(original: Function) -> Function:
     """Compute `beta` and `alpha` on the device; its kernel knows only 1 and falls back."""
 
@@ -227,6 +244,8 @@ class DeviceModule:
 TABLE: tuple[tuple[Any, str, Replace], ...] = (
     (functional, "batch_norm", _batch_norm),
     (functional, "embedding", _embedding),
+    (torch, "index_select", _index_select),
+    (Tensor, "index_select", _index_select),
     (torch, "addmm", _addmm),
     (torch, "abs", _absolute),
     (Tensor, "abs", _absolute),

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
+
+from tpu_magic.frameworks.torch_operands import exchanged_in
 
 
 class Feeder(Protocol):
@@ -72,10 +73,10 @@ def place_batch(
             shapes.append(tuple(tensor.shape))
         return place(tensor)
 
-    placed = pytree.tree_map_only(Tensor, put, batch)
+    placed = exchanged_in(put, batch)
     if not shapes and isinstance(getattr(batch, "data", None), dict):
         # A mapping of its own class (the tokenizers' BatchEncoding).
-        batch.data = pytree.tree_map_only(Tensor, put, batch.data)
+        batch.data = exchanged_in(put, batch.data)
         placed = batch
     return placed, shapes[0] if shapes else None
 

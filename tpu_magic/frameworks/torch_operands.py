@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
 # What holds no tensor and is no container; of anything else the tree functions know.
@@ -40,11 +41,21 @@ def exchanged(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the operands with every tensor exchanged, at any depth of containers."""
     if not _flat((*args, *kwargs.values())):
-        args, kwargs = pytree.tree_map_only(Tensor, exchange, (args, kwargs))
+        args, kwargs = exchanged_in(exchange, (args, kwargs))
         return args, kwargs
     return (
         tuple([exchange(item) if isinstance(item, Tensor) else item for item in args]),
         {key: exchange(item) if isinstance(item, Tensor) else item for key, item in kwargs.items()},
+    )
+
+
+def exchanged_in(exchange: Callable[[Tensor], Any], tree: Any) -> Any:
+    """Return containers with every tensor exchanged, but for packed sequences.
+
+    Those make sure that their sizes are on the host, and are computed with there.
+    """
+    return pytree.tree_map_only(
+        Tensor, exchange, tree, is_leaf=lambda part: isinstance(part, PackedSequence)
     )
 
 
