@@ -82,7 +82,7 @@ def test_a_steady_timing_on_a_tpu_raises_nothing():
         ("not-a-tpu", evidence(device=CPU, wants_device=False)),
         ("no-output", evidence(output_arrays=0, **counted(executions=60))),  # in place
         ("no-output", evidence(output_arrays=0, wants_device=False, **counted(executions=0))),
-        ("no-output", evidence(output_arrays=0, changed=("x",), **counted(executions=None))),
+        ("no-output", evidence(output_arrays=0, **counted(executions=None))),
         ("transfer", evidence(**counted(bytes_to_device=60 * 100))),  # scalars
         ("transfer", evidence(inputs_timed=True, **counted(bytes_to_device=10**9))),
         ("drift", evidence([1 + 0.01 * (i * 7 % 10) + 0.01 * (i >= 30) for i in range(60)])),

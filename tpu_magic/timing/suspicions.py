@@ -134,9 +134,8 @@ def _transfer(seen: Evidence) -> str:
 
 def _no_output(seen: Evidence) -> str:
     measured = seen.measured
-    if not seen.wants_device or measured.output_arrays or measured.counted.executions:
-        return ""
-    if measured.counted.executions is None and seen.changed:
+    # Where executions are not counted, work is not dropped either: jax and TensorFlow are eager.
+    if not seen.wants_device or measured.output_arrays or measured.counted.executions != 0:
         return ""
     return (
         "nothing was computed on the device: the code gives no array back and changes none, "
