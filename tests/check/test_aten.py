@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.check.conftest import needs_compiler
-from tests.check.test_torch import BATCH, CELL, NETWORK, SIZE, state
+from tests.check.training import BATCH, CELL, NETWORK, SIZE, state
 from tests.setup.test_real_environments import Environment
 from tpu_magic.check import environment
 
@@ -143,7 +143,7 @@ import json, sys
 from pathlib import Path
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
-from tests.check.test_torch import NETWORK, state
+from tests.check.training import NETWORK, state
 config = Config()
 config.HistoryManager.enabled = False
 shell = InteractiveShell.instance(config=config)

@@ -1,65 +1,14 @@
 """A torch cell from the notebook to the verdict: recorded in a child, compiled, nothing touched."""
 
-import hashlib
-import pickle
-
 import pytest
 
 from tests.check.conftest import needs_compiler
+from tests.check.training import BATCH, CELL, NETWORK, SIZE, state
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_xla")
 pytest.importorskip("cloudpickle")
 pytestmark = [pytest.mark.torch, needs_compiler]
-
-SIZE, BATCH = 1024, 256
-NETWORK = f"""
-import random, numpy, torch
-from torch import nn
-torch.manual_seed(0)
-first, second = (nn.Linear({SIZE}, {SIZE}, bias=False) for _ in range(2))
-net = nn.Sequential(first, nn.ReLU(), second)
-opt = torch.optim.Adam(net.parameters())
-X, Y = torch.randn(4 * {BATCH}, {SIZE}), torch.randn(4 * {BATCH}, {SIZE})
-data = torch.utils.data.TensorDataset(X, Y)
-loader = torch.utils.data.DataLoader(data, batch_size={BATCH}, shuffle=True, num_workers=2)
-losses = []
-
-def train(epochs):
-    for epoch in range(epochs):
-        for x, y in loader:
-            opt.zero_grad()
-            loss = ((net(x) - y) ** 2).mean()
-            loss.backward()
-            opt.step()
-            losses.append(loss.item())
-        print(epoch, loss)
-"""
-CELL = """
-train(90)
-torch.save(net.state_dict(), FILE)
-with open(FILE, "w") as file:
-    file.write("lost")
-!echo no
-net.eval()
-with torch.no_grad():
-    predicted = torch.cat([net(x) for x, y in loader])
-"""
-
-
-def state(shell, *files):
-    """Return a hash of everything that a check must leave as it is."""
-    names = shell.user_ns
-    parts = [
-        *(tensor.numpy().tobytes() for tensor in names["net"].state_dict().values()),
-        pickle.dumps(names["opt"].state_dict()),
-        torch.get_rng_state().numpy().tobytes(),
-        pickle.dumps((names["random"].getstate(), names["numpy"].random.get_state())),
-        names["X"].numpy().tobytes(),
-        repr((names["losses"], sorted(names), names["net"].training)).encode(),
-        *(path.read_bytes() for path in files),
-    ]
-    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def test_a_training_loop_is_checked_and_nothing_touched(shell, check, tmp_path):
@@ -146,3 +95,25 @@ def test_a_large_batch_is_neither_drawn_nor_copied(shell, check):
     assert report.fits
     assert report.arguments_bytes == pytest.approx(batch, rel=0.02)
     assert report.capture_peak_bytes < batch / 2
+
+
+def test_a_step_that_does_not_fit_is_told_by_how_much(shell, check):
+    shell.run(
+        "import torch\nfrom torch import nn\n"
+        "net = nn.Sequential(nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 4096))\n"
+        "opt = torch.optim.SGD(net.parameters())"
+    )
+    report = check(
+        "for step in range(100):\n"
+        "    x = torch.randn(2**19, 4096)\n"
+        "    opt.zero_grad()\n"
+        "    net(x).square().mean().backward()\n"
+        "    opt.step()"
+    )
+    assert report.fits is False
+    # The batch, and what the first layer gave, which backward needs.
+    assert report.hbm_needed_bytes >= 2 * 2**19 * 4096 * 4
+    assert report.hbm_limit_bytes == int(15.75 * 2**30)
+    assert report.headline().startswith("does not fit v5e-1: needs ")
+    assert "too much" in report.headline()
+    assert {"bf16", "batch", "remat", "chips"} <= {item.code for item in report.advice}

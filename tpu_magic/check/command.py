@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from tpu_magic.check.options import PARSER, CheckOptions
 from tpu_magic.check.places import CELL, Person
 from tpu_magic.check.targets import Target, targets_of
 from tpu_magic.check.verdict import CheckReport, CheckTable
-from tpu_magic.frameworks import choose
+from tpu_magic.frameworks import choose, keras
 from tpu_magic.report import render
 
 NO_CELL = "%%tpu_check checks a cell: make it the first line, and write the code below it"
@@ -30,6 +33,20 @@ _NOT_YET = (
     "%%tpu_check --framework {name} is not there yet in this version of tpu_magic (it has: {there})"
 )
 
+# What only TensorFlow itself can run.
+_OWN_LOOP = re.compile(r"\btf\.(function|GradientTape|distribute|Module|compat)\b")
+_NO_TENSORFLOW = (
+    "%%tpu_check records no TensorFlow of its own (tf.function, GradientTape): train with Keras "
+    "(model.fit, which is recorded on Keras's JAX backend), or write the step in jax or torch"
+)
+_ON_JAX = (
+    "recorded on Keras's JAX backend, which is how Keras runs on today's TPUs; this notebook's "
+    "backend is {backend}"
+)
+_NO_JAX = (
+    "%%tpu_check records {name} cells with jax, which is not installed beside this notebook's "
+    "packages: %pip install jax"
+)
 _NO_AUTOCAST = (
     "%%tpu_check --precision bf16 needs torch_xla beside torch (it has the autocast of TPUs); "
     "make the model bfloat16 (net.to(torch.bfloat16)) or use another precision"
@@ -128,6 +145,8 @@ class Question:
                 folder=folder,
                 limit_s=limit_s,
             )
+            if self.framework == "keras" and (backend := keras.configured()) != "jax":
+                seen.note(_ON_JAX.format(backend=backend or "of its own"))
             if self.without_xla:
                 replay.replay(
                     seen,
@@ -232,19 +251,42 @@ def _batch_size(name: str, code: str, shell: Any) -> int:
 
 
 def framework_of(asked: str, text: str, shell: Any) -> str:
-    """Return the framework to record.
+    """Return the framework to record; Keras of any backend is `keras`.
 
     Raises
     ------
     UsageError
-        When it is none that can be recorded yet.
+        When it is none that can be recorded, or not by what is installed.
     """
     found = asked
     if asked == "auto":
         found = choose.framework_of(text, shell.user_ns) or choose.installed_framework() or "torch"
+    if found == "tf":
+        if not _keras_in(text, shell):
+            raise UsageError(_NO_TENSORFLOW)
+        found = "keras"
     if found not in CAPTURES:
-        raise UsageError(_NOT_YET.format(name=found, there=", ".join(CAPTURES)))
+        there = ", ".join(name for name in CAPTURES if name != capture.WITHOUT_XLA)
+        raise UsageError(_NOT_YET.format(name=found, there=there))
+    if found in {"keras", "jax"} and find_spec("jax") is None:
+        raise UsageError(_NO_JAX.format(name=found))
     return found
+
+
+def _keras_in(text: str, shell: Any) -> bool:
+    """Say whether Keras is what a TensorFlow cell works with, and nothing of TensorFlow alone."""
+    names = shell.user_ns
+    sources = capture.sources({name: names[name] for name in _names_in(text) & set(names)})
+    reached = "\n".join([text, *sources.values()])
+    values = [names[name] for name in _names_in(reached) & set(names)]
+    model = getattr(sys.modules.get("keras"), "Model", ())
+    own = any(callable(item) and type(item).__module__.startswith("tensorflow.") for item in values)
+    held = any(isinstance(item, model) for item in values)
+    return not own and not _OWN_LOOP.search(reached) and (held or "keras" in reached)
+
+
+def _names_in(text: str) -> set[str]:
+    return set(re.findall(r"[A-Za-z_]\w*", text))
 
 
 @contextmanager
