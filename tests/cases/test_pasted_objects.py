@@ -804,7 +804,7 @@ CELLS = {
             opt.zero_grad(); loss.backward(); opt.step()
             losses.append(loss.item())
         """,
-        6,
+        12,
     ),
     "a small language model": (
         """
