@@ -138,3 +138,18 @@ def test_reads_inside_a_step_do_not_lengthen_the_program(torch_shell):
     many = run_both(torch_shell, SETUP, cell.format(words=12))
     many.check_same("hidden", "words")
     assert many.report.compiles <= few.report.compiles
+
+
+def test_rows_that_do_not_divide_have_the_hosts_gradients(torch_shell):
+    """Padded over the devices, these ended the process."""
+    both = run_both(
+        torch_shell,
+        SETUP,
+        """
+        x, picked = torch.cat(states)[:7], torch.tensor([[0], [1], [1], [0], [1], [0], [0]])
+        loss = net(x).gather(1, picked).pow(2).sum() + net(x).topk(1, 1)[0].sum()
+        opt.zero_grad(); loss.backward(); opt.step()
+        loss = loss.item()
+        """,
+    )
+    both.check_same("net", "loss")

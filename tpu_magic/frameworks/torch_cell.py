@@ -130,6 +130,11 @@ class TorchCell:
             for sentence in torch_facts.left_on_host(self._meet.left):
                 self.say_once(sentence)
         self._steps.summarise()
+        if facts.global_batch in self.placement.undivided:
+            self.say_once(
+                f"a batch of {facts.global_batch} does not divide over the devices: each computes "
+                "all of it"
+            )
 
     def _why_nothing_ran(self) -> str:
         if not self._called_kept:

@@ -33,6 +33,8 @@ class Placement:
     marked
         Host tensors that were made in the cell, for the device: what computes with one of
         them goes there.
+    undivided
+        Rows of batches that were not split, since they do not divide over the mesh.
     fed
         Device tensors that a loader gave in the place of host tensors.
     """
@@ -41,6 +43,7 @@ class Placement:
         self.device = device
         self.mesh = mesh
         self.rows: int | None = None
+        self.undivided: set[int] = set()
         self.marked = torch_move.WeakIdentitySet()
         self.fed = torch_move.WeakIdentitySet()
         self._twins: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}
@@ -57,13 +60,14 @@ class Placement:
     def split(self, tensor: Tensor) -> Tensor:
         """Return a copy on the device, split over the mesh on its first axis.
 
-        The partitioner pads rows that do not divide; the values are those of one device.
-        Integers that do not divide stay whole: the gradient of an embedding at such an index
-        makes the partitioner end the process (a failed check in its scatter).
+        Rows that do not divide stay whole, so that every device computes all of them: padded,
+        they make the partitioner end the process in scatters and in the gradients of `gather`,
+        `topk` and embeddings, or give wrong gradients in silence.
         """
         if self.mesh is None or tensor.dim() == 0 or tensor.shape[0] < _SMALLEST_BATCH:
             return self.replicate(tensor)
-        if tensor.shape[0] % self.mesh.size() and not tensor.is_floating_point():
+        if tensor.shape[0] % self.mesh.size():
+            self.undivided.add(tensor.shape[0])
             return self.replicate(tensor)
         import torch_xla
         from torch_xla.distributed import spmd
@@ -185,6 +189,7 @@ class Placement:
         self.marked = torch_move.WeakIdentitySet()
         self.fed = torch_move.WeakIdentitySet()
         self.rows = None
+        self.undivided.clear()
 
 
 def _is_split(tensor: Tensor) -> bool:
