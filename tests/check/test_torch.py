@@ -117,3 +117,30 @@ def test_a_step_that_does_not_fit_is_told_by_how_much(shell, check):
     assert report.headline().startswith("does not fit v5e-1: needs ")
     assert "too much" in report.headline()
     assert {"bf16", "batch", "remat", "chips"} <= {item.code for item in report.advice}
+
+
+# What a cell's own lines give, and what is read, is computed on a device. Worked out by hand: the
+# product of 32 rows takes 2 * 32 * 64 * 16 operations, and what sums it 32 * 16 more.
+GIVEN = {
+    "the cell's value": "net(x)",
+    "a value in a block": "with torch.no_grad():\n    net(x)",
+    "a value that is printed": "print(net(x))",
+    "values that are read in a loop": "n = 0\nfor _ in range(5):\n    n += net(x).sum().item()",
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_what_is_only_shown_or_read_is_computed(shell, check, name):
+    shell.run("import torch\nnet, x = torch.nn.Linear(64, 16, bias=False), torch.ones(32, 64)")
+    report = check(GIVEN[name])
+    assert report.fits
+    (program,) = report.programs
+    assert program.flops == pytest.approx(2 * 32 * 64 * 16, rel=0.02)
+
+
+def test_what_a_function_drops_is_not_computed_and_the_reason_is_given(shell, check):
+    shell.run("import torch\nnet, x = torch.nn.Linear(64, 16), torch.ones(32, 64)")
+    shell.run("def drop():\n    net(x)")
+    report = check("drop()")
+    assert report.fits is None
+    assert "every result was dropped" in report.error

@@ -1,5 +1,7 @@
 """What a person reads: the one line, and what is said of a search."""
 
+from dataclasses import replace
+
 import pytest
 
 from tpu_magic.check.verdict import CheckReport, CheckTable, ProgramReport, operations
@@ -53,6 +55,14 @@ def test_a_table_has_a_row_for_each_target_and_goes_to_json_and_back():
     table = CheckTable([FITS, CheckReport("v2-8", error="no answer")])
     assert CheckTable.from_json(table.to_json()) == table
     assert "fits v5e-1" in render.html(table.view())
+
+
+def test_a_table_without_any_verdict_gives_the_reason():
+    nothing = [CheckReport(name, error="nothing ran\nmore") for name in ("v2-8", "v5e-1")]
+    assert CheckTable(nothing).view().headline == "no verdict: nothing ran"
+    larger = replace(FITS, fits=False)
+    assert CheckTable([larger, *nothing]).view().headline == "fits none of the targets"
+    assert CheckTable([FITS, larger]).view().headline == f"fits {FITS.target}"
 
 
 def test_operations():

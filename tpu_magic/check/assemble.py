@@ -25,6 +25,10 @@ _BACKWARD = re.compile(r"\.backward\(|autograd\.grad\(|\.grad\(")
 # How a refusal tells where: a line of its own below "Suspected Python Code Location".
 _REFUSED_AT = re.compile(r"^\s+(\S.*):(\d+)\s*$", re.MULTILINE)
 _LOCATION = re.compile(r'"([^"]+)":(\d+)')
+NOTHING_RAN = (
+    "nothing in the cell reached the device: no model was called on it, or every result was "
+    "dropped, and what nobody keeps or reads is not computed"
+)
 _HOST = re.compile(r"has no TPU kernel|size is only known")
 
 
@@ -169,7 +173,7 @@ def report(
     }
     cell_line = seen.error_place.line if seen.error_place else None
     if not made:
-        error = seen.error or "nothing in the cell reached the device"
+        error = seen.error or NOTHING_RAN
         told = advice(seen, None, target, precision)
         return CheckReport(**common, error=error, line=cell_line, advice=told)
     first = made[0]

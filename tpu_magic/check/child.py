@@ -172,6 +172,7 @@ def run(
     """Run the cell, twice where its only step was a first one, and note how it ended."""
     loops.recode(_functions_of(namespace), task.sources)
     tree = _Setting(task.options.get("set", {})).visit(loops.asking(task.cell, CELL))
+    tree = _Keeping().visit(tree)
     code = compile(tree, CELL, "exec", flags=_TOP_LEVEL_AWAIT, dont_inherit=True)
     NoShell.refuse = seen.note
     try:
@@ -188,6 +189,27 @@ def run(
     except Exception as error:  # noqa: BLE001 - the person's error is part of the answer
         seen.error = f"{type(error).__name__}: {error}".strip()
         seen.error_place = person.of_traceback(error.__traceback__)
+
+
+class _Keeping(ast.NodeTransformer):
+    """Keeps what the cell's own lines give, as the notebook keeps the cell's value.
+
+    What nobody keeps is not computed; but someone who checks `with torch.no_grad(): net(x)`
+    asks about `net(x)`.
+    """
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        """Replace `VALUE` by an assignment."""
+        if isinstance(node.value, ast.Constant):
+            return node  # a docstring
+        kept = ast.Assign([ast.Name("__tpu_check_value__", ast.Store())], node.value)
+        return ast.fix_missing_locations(ast.copy_location(kept, node))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        """Leave a function as it is: what it drops is dropped on a device too."""
+        return node
+
+    visit_AsyncFunctionDef = visit_ClassDef = visit_FunctionDef  # type: ignore[assignment]
 
 
 class _Setting(ast.NodeTransformer):

@@ -53,6 +53,8 @@ class TorchCapture:
         self._since_new = 0
         self._session: Any = None
         self._steps_before = 0
+        # Tensors whose values were read: a device would have had to compute them.
+        self._wanted: list[Tensor] = []
         self._plain_text = vars(_printing())["_str"]
         self._patch_writers()
 
@@ -76,6 +78,7 @@ class TorchCapture:
     def _note_program(self, digest: str) -> str | None:
         """Count a program; return the file that it goes into if it is new."""
         self._rounds.ended += 1
+        self._wanted.clear()
         steps = self._session.optimizer_steps
         trains, self._steps_before = steps > self._steps_before, steps
         known = self._known.get(digest)
@@ -115,8 +118,9 @@ class TorchCapture:
 
     # --- what is told ---------------------------------------------------------------------
 
-    def read(self, what: str) -> None:
-        """Note that a value is read back here."""
+    def read(self, what: str, tensor: Tensor) -> None:
+        """Note that a tensor's value is read back here, which its program must give then."""
+        self._wanted.append(tensor)
         place: Place | None = self._person.here()
         text = f"{what} ({place})" if place else what
         if text not in self._seen.reads:
@@ -129,7 +133,7 @@ class TorchCapture:
 
     def _text(self, tensor: Any, *, tensor_contents: Any = None) -> str:
         if tensor.device.type == self.kind:
-            self.read("print")
+            self.read("print", tensor)
             tensor = made_up(tensor.shape, tensor.dtype)
         text: str = self._plain_text(tensor, tensor_contents=tensor_contents)
         return text
@@ -199,14 +203,14 @@ class ValuesMadeUp(TorchDispatchMode):  # type: ignore[misc]  # torch's classes 
         """Return a made-up result of what reads device values; None for what does not."""
         aten, to, there = torch.ops.aten, kwargs.get("device"), self._capture.is_there
         if func is aten._local_scalar_dense.default and there(args[0]):  # noqa: SLF001
-            self._capture.read("a value is read")
+            self._capture.read("a value is read", args[0])
             return made_up((), args[0].dtype).item()
         to_host = to is not None and to.type == "cpu"
         if func is aten._to_copy.default and there(args[0]) and to_host:  # noqa: SLF001
-            self._capture.read("values are read")
+            self._capture.read("values are read", args[0])
             return made_up(args[0].shape, kwargs.get("dtype") or args[0].dtype)
         if func is aten.copy_.default and there(args[1]) and not there(args[0]):
-            self._capture.read("values are read")
+            self._capture.read("values are read", args[1])
             return args[0].copy_(made_up(args[1].shape, args[1].dtype))
         return None
 

@@ -280,6 +280,13 @@ class CheckTable(Result):
     def view(self) -> View:
         """Return one row for each target."""
         good = [report.target for report in self.reports if report.fits]
+        reasons = {_first_line(report.error) for report in self.reports if report.error}
+        if good:
+            headline = f"fits {', '.join(good)}"
+        elif all(report.fits is None for report in self.reports) and len(reasons) == 1:
+            headline = f"no verdict: {reasons.pop()}"
+        else:
+            headline = "fits none of the targets"
         rows = tuple(
             (
                 report.target,
@@ -292,7 +299,6 @@ class CheckTable(Result):
             )
             for report in self.reports
         )
-        headline = f"fits {', '.join(good)}" if good else "fits none of the targets"
         header = ("target", "fits", "needs", "of", "floor", "bound by", "")
         first = self.reports[0] if self.reports else None
         return View(
