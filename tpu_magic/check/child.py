@@ -209,7 +209,8 @@ class _Keeping(ast.NodeTransformer):
         """Leave a function as it is: what it drops is dropped on a device too."""
         return node
 
-    visit_AsyncFunctionDef = visit_ClassDef = visit_FunctionDef  # type: ignore[assignment]
+    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]  # noqa: N815
+    visit_ClassDef = visit_FunctionDef  # type: ignore[assignment]  # noqa: N815
 
 
 class _Setting(ast.NodeTransformer):
