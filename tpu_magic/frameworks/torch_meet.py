@@ -424,8 +424,9 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         """
         key = (id(frame.f_code), frame.f_lasti)
         rounds = self._rounds[key] = self._rounds.get(key, 0) + 1
-        if rounds > _MOST_ROUNDS and not self._is_traced() and not self._recorded_long(frame):
-            self._rounds[key] = 0
+        if rounds > _MOST_ROUNDS and not self._is_traced():
+            # The operation at hand is the first of the next program, which ends here again.
+            self._rounds[key] = 1 if self._recorded_long(frame) else 0
 
     def _wire(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Follow which device tensors an operation takes; a module's own do not change."""
