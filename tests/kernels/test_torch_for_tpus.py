@@ -168,19 +168,20 @@ def test_it_trains_on_the_device_with_the_numbers_of_the_host(on_devices, name):
 def test_a_loader_for_tpus_splits_its_batches_and_raises_at_the_bad_one(on_devices):
     on_devices.run(
         "class Rows(torch.utils.data.Dataset):\n"
-        "    def __len__(self): return 8\n"
+        "    def __len__(self): return 16\n"
         "    def __getitem__(self, i):\n"
-        "        if i == 5: raise ValueError('row 5 is broken')\n"
-        "        return torch.full((4,), float(i))"
+        "        if i == 9: raise ValueError('row 9 is broken')\n"
+        "        return torch.full((2,), float(i))"
     ).check()
     reply = on_devices.run(
         "%%tpu_run -q\nseen = []\n"
-        "for x in pl.MpDeviceLoader(DataLoader(Rows(), batch_size=2), xm.xla_device()):\n"
+        "for x in pl.MpDeviceLoader(DataLoader(Rows(), batch_size=4), xm.xla_device()):\n"
         "    seen.append(x)"
     )
-    assert (reply.ename, reply.evalue) == ("ValueError", "row 5 is broken")
+    assert (reply.ename, reply.evalue) == ("ValueError", "row 9 is broken")
     split = on_devices.run(
-        "assert [x.cpu().tolist() for x in seen] == [[[0.0] * 4, [1.0] * 4], [[2.0] * 4, [3.0] * 4]]\n"
+        "rows = [[[float(i)] * 2 for i in four] for four in (range(4), range(4, 8))]\n"
+        "assert [x.cpu().tolist() for x in seen] == rows\n"
         "bool(torch_xla._XLAC._get_xla_sharding_spec(seen[0]))"
     ).check()
     assert split.value == str(on_devices.devices > 1)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tpu_magic.frameworks.base import CellFacts, Counters, DeviceInfo, Memory
+from tpu_magic.frameworks.base import CellFacts, Compile, Counters, DeviceInfo, Memory
 from tpu_magic.report.cell_report import CellReport, assemble
 
 FOUR = DeviceInfo("XLA CPU", 4, 4, on_tpu=False, simulated=True)
@@ -104,7 +104,13 @@ def test_html_is_data_and_never_markup():
 def test_three_pieces_of_advice_at_most_and_how_many_more():
     counters = Counters(compiles=60, compile_s=1.0, host_reads=60, fallbacks={"aten::nonzero": 1})
     report = make(
-        counters=counters, steps=60, float64=["x"], global_batch=4, input_wait_s=2.9, trace_s=0.0
+        counters=counters,
+        compiled=[Compile(7, "(4, 8)", step) for step in range(60)],
+        steps=60,
+        float64=["x"],
+        global_batch=4,
+        input_wait_s=2.9,
+        trace_s=0.0,
     )
     assert len(report.advice) == 6
     shown = [line for line in str(report).splitlines() if line.startswith("  ! ")]
