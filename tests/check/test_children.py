@@ -95,3 +95,13 @@ def test_the_child_is_told_when_its_parent_is_gone():
     threading.Thread(target=lambda: (run(program, 2.0, messages), done.set())).start()
     assert done.wait(30)
     assert messages == [{"event": "up"}]
+
+
+def test_a_childs_peak_is_its_own_and_not_that_of_a_large_notebook():
+    notebook = (
+        "import subprocess, sys\nheld = bytearray(400 << 20)\n"
+        "peak = 'from tpu_magic.check.child_compiler import peak_bytes; print(peak_bytes())'\n"
+        "print(subprocess.check_output([sys.executable, '-c', peak], text=True), flush=True)"
+    )
+    ended = run(notebook)
+    assert 1 << 20 < int(ended.said[0]) < 200 << 20

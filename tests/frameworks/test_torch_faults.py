@@ -85,6 +85,8 @@ FAULTS = {
 }
 
 
+# A worker's death can be told of in any Python code, also in a callback of hypothesis's.
+@pytest.mark.filterwarnings("ignore:.*gc_cumulative_time:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:To exit")
 @pytest.mark.parametrize(
     ("fault", "precision"),

@@ -15,7 +15,6 @@ import inspect
 import io
 import json
 import os
-import resource
 import sys
 import threading
 import time
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tpu_magic.check import loops
+from tpu_magic.check.child_compiler import peak_bytes
 from tpu_magic.check.children import MARK
 from tpu_magic.check.places import CELL, Person, Place
 from tpu_magic.check.refuse import Refusals
@@ -140,7 +140,7 @@ def main(folder: str) -> None:
     seen.refused = refusals.listed
     seen.cut = [str(place) for frame in rounds.cut if (place := person.place(*frame))]
     seen.capture_s = time.perf_counter() - started
-    seen.peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    seen.peak_bytes = peak_bytes()
     Path(folder, "seen.json").write_text(json.dumps(asdict(seen)), encoding="utf-8")
     stdout.write(f"\n{MARK}{json.dumps({'event': 'end'})}\n")
     stdout.flush()
