@@ -35,13 +35,11 @@ _CURES: tuple[tuple[tuple[type, ...], str], ...] = (
     ((type(threading.Lock()), type(threading.RLock()), threading.Thread),
      "a lock or thread cannot be copied; make it inside the cell"),
 )  # fmt: skip
-# How a torch cell is recorded where torch_xla is not beside its torch.
-WITHOUT_XLA = "torch without torch_xla"
 _BOOT = (
     "import sys; sys.path[:] = {path!r}; from tpu_magic.check.child import main; main({folder!r})"
 )
 # The child traces on XLA's CPU device; lines go with the operations.
-_ENVIRON = {
+ENVIRON = {
     "PJRT_DEVICE": "CPU",
     "XLA_IR_DEBUG": "1",
     "XLA_HLO_DEBUG": "1",
@@ -227,7 +225,7 @@ def capture(
     task = Task(framework, cell.code, sources(cell.namespace), devices, options, str(folder))
     (folder / "task.json").write_text(json.dumps(asdict(task)), encoding="utf-8")
     boot = _BOOT.format(path=sys.path, folder=str(folder))
-    environ = {**os.environ, **_ENVIRON, "CPU_NUM_DEVICES": str(devices), "TMPDIR": str(folder)}
+    environ = {**os.environ, **ENVIRON, "CPU_NUM_DEVICES": str(devices), "TMPDIR": str(folder)}
     ended = children.run([sys.executable, "-c", boot], environ, limit_s, _ignore)
     if not ended.ok:
         raise UsageError(ended.sentence("%%tpu_check: recording the cell", limit_s))

@@ -16,7 +16,6 @@ import io
 import json
 import os
 import sys
-import threading
 import time
 import types
 from collections import Counter
@@ -26,15 +25,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tpu_magic.check import loops
-from tpu_magic.check.child_compiler import peak_bytes
+from tpu_magic.check.child_compiler import end_with_parent, peak_bytes
 from tpu_magic.check.children import MARK
 from tpu_magic.check.places import CELL, Person, Place
 from tpu_magic.check.refuse import Refusals
 
+# How a torch cell is recorded where torch_xla is not beside its torch.
+WITHOUT_XLA = "torch without torch_xla"
 # framework: the module that captures it, with a `Capture`
 CAPTURES = {
     "torch": "tpu_magic.check.child_torch",
-    "torch without torch_xla": "tpu_magic.check.child_aten",
+    WITHOUT_XLA: "tpu_magic.check.child_aten",
     "jax": "tpu_magic.check.child_jax",
     "keras": "tpu_magic.check.child_keras",
 }
@@ -119,7 +120,7 @@ class Capture(Protocol):
 def main(folder: str) -> None:
     """Do the task in a folder."""
     started = time.perf_counter()
-    _end_with_parent()
+    end_with_parent()
     data = json.loads(Path(folder, "task.json").read_text(encoding="utf-8"))
     task = Task(**data)
     person = Person({**task.sources, CELL: task.cell})
@@ -300,14 +301,3 @@ class NoShell:
         if name.startswith("__"):
             raise AttributeError(name)
         return lambda *_, **__: None
-
-
-def _end_with_parent() -> None:
-    """End this process when the parent's end of the standard input closes."""
-
-    def watch() -> None:
-        while os.read(0, 1024):
-            pass
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

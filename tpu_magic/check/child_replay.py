@@ -1,8 +1,9 @@
 """Makes programs of the ATen operations that `child_aten.py` wrote down. A program of its own.
 
 It runs in the compiler's environment, with torch and torch_xla, and imports nothing of
-tpu_magic. `python child_replay.py aten.json PRECISION`: the operations are done on lazy
-tensors, which computes nothing, and each program is exported as a cell's own would be.
+tpu_magic but the program beside it. `python child_replay.py aten.json PRECISION`: the
+operations are done on lazy tensors, which computes nothing, and each program is exported as a
+cell's own would be.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -21,13 +21,16 @@ import numpy as np
 import torch
 import torch_xla
 import torch_xla.runtime as xr
+from child_compiler import (  # type: ignore[import-not-found]  # beside this file, which is run
+    end_with_parent,
+    say,
+)
 from torch import Tensor
 from torch._decomp import decomposition_table
 from torch.utils import _pytree as pytree
 from torch_xla.core.xla_builder import create_placeholder_tensor
 from torch_xla.distributed import spmd
 
-MARK = "tpu_magic check: "
 # Where an operation's kernel for the device may be registered.
 _KERNELS = (
     "XLA", "CompositeImplicitAutograd", "CompositeExplicitAutograd",
@@ -36,23 +39,6 @@ _KERNELS = (
 # A first axis is split over the devices from so many rows on, as in a cell.
 _SMALLEST_BATCH = 2
 _XLAC = torch_xla._XLAC  # noqa: SLF001
-
-
-def say(**message: Any) -> None:
-    """Send a message to the parent."""
-    sys.stdout.write(f"\n{MARK}{json.dumps(message)}\n")
-    sys.stdout.flush()
-
-
-def end_with_parent() -> None:
-    """End this process when the parent's end of the standard input closes."""
-
-    def watch() -> None:
-        while os.read(0, 1024):
-            pass
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 class Replay:

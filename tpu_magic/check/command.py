@@ -20,7 +20,7 @@ from IPython.display import display
 from tpu_magic import options
 from tpu_magic.cell import live
 from tpu_magic.check import assemble, capture, compiler, environment, fit, replay
-from tpu_magic.check.child import CAPTURES, Seen
+from tpu_magic.check.child import CAPTURES, WITHOUT_XLA, Seen
 from tpu_magic.check.options import PARSER, CheckOptions
 from tpu_magic.check.places import CELL, Person
 from tpu_magic.check.targets import Target, targets_of
@@ -139,7 +139,7 @@ class Question:
             precision, limit_s = self.wanted.precision, self.wanted.time_limit
             seen = capture.capture(
                 self.cell,
-                capture.WITHOUT_XLA if self.without_xla else self.framework,
+                WITHOUT_XLA if self.without_xla else self.framework,
                 devices,
                 {"precision": precision, "set": dict(values or {})},
                 folder=folder,
@@ -266,7 +266,7 @@ def framework_of(asked: str, text: str, shell: Any) -> str:
             raise UsageError(_NO_TENSORFLOW)
         found = "keras"
     if found not in CAPTURES:
-        there = ", ".join(name for name in CAPTURES if name != capture.WITHOUT_XLA)
+        there = ", ".join(name for name in CAPTURES if name != WITHOUT_XLA)
         raise UsageError(_NOT_YET.format(name=found, there=there))
     if found in {"keras", "jax"} and find_spec("jax") is None:
         raise UsageError(_NO_JAX.format(name=found))

@@ -9,20 +9,12 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from tpu_magic.check import children
+from tpu_magic.check.capture import ENVIRON
 from tpu_magic.check.child import Seen
 from tpu_magic.check.environment import CompilerPlace
 from tpu_magic.check.places import Person
 
 PROGRAM = Path(__file__).with_name("child_replay.py")
-_ENVIRON = {
-    "PJRT_DEVICE": "CPU",
-    "XLA_IR_DEBUG": "1",
-    "XLA_HLO_DEBUG": "1",
-    "TPU_SKIP_MDS_QUERY": "1",
-    "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-    "TF_CPP_MIN_LOG_LEVEL": "2",
-    "JAX_PLATFORMS": "cpu",
-}
 
 
 def replay(
@@ -45,7 +37,7 @@ def replay(
     if not seen.programs:
         return
     command = [str(place.python), str(PROGRAM), str(folder / "aten.json"), precision]
-    environ = {**os.environ, **_ENVIRON, "CPU_NUM_DEVICES": str(devices)}
+    environ = {**os.environ, **ENVIRON, "CPU_NUM_DEVICES": str(devices)}
     # The notebook's own packages are not those of the compiler's environment.
     environ.pop("PYTHONPATH", None)
 
