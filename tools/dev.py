@@ -1,4 +1,4 @@
-"""The project's commands: `python3 tools/dev.py demo | test | lint | bench | kernel-python`.
+"""The project's commands: `python3 tools/dev.py demo | test | lint | bench`.
 
 Needs Python 3.10-3.13 and the package index, nothing else. The environment is made on first
 use in a cache folder outside the clone, keyed by the files that decide what is in it.

@@ -63,6 +63,45 @@ CASES = {
         """,
         ["found"],
     ),
+    "layers chosen in a module's call": (
+        """
+        class Chosen(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.parts = nn.ModuleList(layers)
+
+            def forward(self, x):
+                for _ in range(3):
+                    x = torch.tanh(random.choice(self.parts)(x))
+                return x
+
+        chosen, found = Chosen(), []
+        opt = torch.optim.SGD(chosen.parameters(), lr=0.5)
+        for _ in range(15):
+            loss = chosen(states[0]).pow(2).sum()
+            opt.zero_grad(); loss.backward(); opt.step()
+            found.append(loss.item())
+        """,
+        ["found", "chosen"],
+    ),
+    "parameters chosen in a module's call": (
+        """
+        class Chosen(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.parts = nn.ParameterList([layer.weight for layer in layers])
+
+            def forward(self, x):
+                a, b, c = (random.choice(self.parts) for _ in range(3))
+                return torch.tanh(x @ (a - 2 * b + 3 * c))
+
+        chosen, found = Chosen(), []
+        with torch.no_grad():
+            for _ in range(15):
+                found.append(chosen(states[0]).sum().item())
+        """,
+        ["found"],
+    ),
     "a replay memory": (
         """
         place = "cuda" if torch.cuda.is_available() else "cpu"

@@ -33,6 +33,7 @@ from tpu_magic.frameworks.torch_patches import patched
 from tpu_magic.frameworks.torch_place import Placement
 from tpu_magic.frameworks.torch_runtime import precision, wait_interruptibly
 from tpu_magic.frameworks.torch_steps import Steps
+from tpu_magic.frameworks.torch_wiring import Wiring
 from tpu_magic.options import RunOptions
 
 NOTHING_RAN = (
@@ -103,7 +104,7 @@ class TorchCell:
         """Compute what is pending, wait until the device is done, and give back what was lent."""
         self.synchronize()
         with torch._C.DisableTorchFunction():  # noqa: SLF001
-            self._meet.give_back()
+            self._meet.lending.give_back()
 
     def synchronize(self) -> None:
         """Compute what is pending and wait until the device is done."""
@@ -166,6 +167,11 @@ class TorchCell:
     @inside.setter
     def inside(self, value: bool) -> None:
         self._meet.inside = value
+
+    @property
+    def wiring(self) -> Wiring:
+        """Which tensors the program that is being recorded takes, and in what order."""
+        return self._meet.wiring
 
     def call_module(
         self, module: nn.Module, call: Callable[..., Any], args: Any, kwargs: Any

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import sys
 import time
-import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -25,6 +24,7 @@ from torch.utils import _pytree as pytree
 from tpu_magic.frameworks import torch_move
 from tpu_magic.frameworks.torch_compat import computed
 from tpu_magic.frameworks.torch_index import Indexing, within
+from tpu_magic.frameworks.torch_lend import Lending
 from tpu_magic.frameworks.torch_operands import every_tensor, exchanged, operands
 from tpu_magic.frameworks.torch_place import Placement
 from tpu_magic.frameworks.torch_rules import Kind, kind_of
@@ -87,9 +87,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         self.trace_s = 0.0
         self.backwards = 0
         self._kinds: dict[Any, Kind] = {}
-        # Of a second tensor for the same memory (`p.data`), the first.
-        self._firsts: dict[int, tuple[weakref.ref[Tensor], weakref.ref[Tensor]]] = {}
-        self._lent = torch_move.WeakIdentitySet()
+        self.lending = Lending(placement)
         self.wiring = Wiring()
         self._indexing = Indexing(placement)
         self._handlers: dict[Kind, Callable[[Function, tuple[Any, ...], dict[str, Any]], Any]] = {
@@ -272,14 +270,8 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
                     for tensor in operands((result,), {}):
                         remembered.add(tensor)
             if not self.placement.is_there(args[0]) and func.__name__ in _SAME_MEMORY:
-                self._remember_first(result, args[0])
+                self.lending.remember_first(result, args[0])
         return result
-
-    def _remember_first(self, tensor: Any, first: Tensor) -> None:
-        if isinstance(tensor, Tensor) and tensor is not first:
-            key = id(tensor)
-            second = weakref.ref(tensor, partial(self._firsts.pop, key))
-            self._firsts[key] = (second, weakref.ref(first))
 
     def _in_place(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
@@ -292,7 +284,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         if there or any(sources):
             self.used = True
         if (there and not all(sources)) or (not there and any(sources)):
-            together = self._together if there or self._move_target(target) else self._to_host
+            together = self._together if there or self._lend(target) else self._to_host
             args, kwargs = together(args, kwargs)
         return self._call(func, args, kwargs)
 
@@ -336,7 +328,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
         self._indexing.make_true_view(target)
         if not self.placement.is_there(target):
             there = any(self.placement.is_there(item) for item in operands((index, value), {}))
-            if not (there and target in self.placement.marked and self._move_target(target)):
+            if not (there and target in self.placement.marked and self._lend(target)):
                 args = self._to_host(args, {})[0] if there else args
                 return func(*args, **kwargs)
         self.used = True
@@ -429,7 +421,7 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
             self._rounds[key] = 1 if self._recorded_long(frame) else 0
 
     def _wire(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Follow which device tensors an operation takes; a module's own do not change."""
+        """Follow which device tensors an operation takes; of a module's, its parameters only."""
         if self._is_traced():
             return
         for tensor in operands(args, kwargs):
@@ -470,44 +462,10 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return exchanged(self.placement.read, args, kwargs)
 
-    def _move_target(self, target: Tensor) -> bool:
-        """Move what is written to, so that the sum of a loop is not read back in each step.
-
-        Not what shares its memory with an array or another tensor, which would miss what is
-        written; but `p.data` and its parameter are moved together.
-        """
-        if target._is_view() or not (target.is_leaf or target.grad_fn is None):  # noqa: SLF001
-            return False
-        owners = _owners_of_memory(target)
-        first = self._first_of(target)
-        if owners > (1 if first is None else 2):
-            return False
-        try:
-            if first is not None:
-                self.placement.move(first)
-                torch_move.move_tensor(target, lambda _: first.detach())
-            else:
-                self.placement.move(target)
-        except RuntimeError:
-            return False
-        if first is None and not target.requires_grad:
-            self._lent.add(target)
-        self.helped = True
-        return True
-
-    def _first_of(self, target: Tensor) -> Tensor | None:
-        kept = self._firsts.pop(id(target), None)
-        first = None if kept is None or kept[0]() is not target else kept[1]()
-        if first is None or self.placement.is_there(first) or first._is_view():  # noqa: SLF001
-            return None
-        return first if first.data_ptr() == target.data_ptr() else None
-
-    def give_back(self) -> None:
-        """Move what was only written to (sums, tables of results) back to the host."""
-        for tensor in self._lent:
-            if self.placement.is_there(tensor):
-                self.placement.forget(tensor)
-                torch_move.move_tensor(tensor, self.placement.read)
+    def _lend(self, target: Tensor) -> bool:
+        lent = self.lending.move(target)
+        self.helped = self.helped or lent
+        return lent
 
     def _names_device(self, place: Any) -> bool:
         """Say whether what copied code names as a place means the device of the cell."""
@@ -517,21 +475,12 @@ class Meet(TorchFunctionMode):  # type: ignore[misc]
 
     def forget(self) -> None:
         """Drop every reference to the person's tensors."""
-        self._firsts.clear()
+        self.lending.forget()
         self._indexing.forget()
 
 
 def _names_xla(place: Any) -> bool:
     return str(place).startswith("xla")
-
-
-def _owners_of_memory(tensor: Tensor) -> int:
-    """Return how many tensors and arrays have a tensor's memory; memory not torch's is many."""
-    if not tensor.untyped_storage().resizable():
-        return 1 << 16
-    memory = tensor.untyped_storage()._cdata  # noqa: SLF001 - a storage that is held is an owner
-    owners: int = torch._C._storage_Use_Count(memory)  # noqa: SLF001 - no public one
-    return owners
 
 
 def _is_scalar(value: Any) -> bool:

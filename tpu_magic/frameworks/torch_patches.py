@@ -60,6 +60,21 @@ def _call_module(cell: Any, original: Any, _: Any, thread: int) -> Any:
     return __call__
 
 
+def _parameter_used(cell: Any, original: Any, _: Any, thread: int) -> Any:
+    """Follow which parameters a module's call takes: it may choose others each time."""
+    uses_key = cell.wiring.uses_key
+
+    def __getattr__(module: nn.Module, name: str) -> Any:  # noqa: N807
+        __tracebackhide__ = True
+        value = original(module, name)
+        # By its type: `isinstance` asks a metaclass of torch's, in Python.
+        if type(value) is nn.Parameter and cell.inside and threading.get_ident() == thread:
+            uses_key(id(value))
+        return value
+
+    return __getattr__
+
+
 def _module_to(cell: Any, original: Any, _: Any, thread: int) -> Any:
     def to(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
         __tracebackhide__ = True
@@ -216,6 +231,7 @@ def _seed_all(cell: Any, original: Any, _: Any, __: int) -> Any:
 TABLE: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (warnings, "showwarning", _show_warning),
     (nn.Module, "__call__", _call_module),
+    (nn.Module, "__getattr__", _parameter_used),
     (nn.Module, "to", _module_to),
     (nn.Module, "cuda", _module_cuda),
     (nn.Module, "cpu", _module_cpu),
