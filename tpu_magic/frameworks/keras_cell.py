@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +18,7 @@ import keras
 from IPython.core.error import UsageError
 
 from tpu_magic.frameworks.base import CellFacts
+from tpu_magic.frameworks.patches import replaced
 from tpu_magic.report import render
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ _ENTRIES = (
     "predict_on_batch",
 )
 _KERAS_BATCH = 32  # the batch_size of Keras where none is given
-_MISSING = object()
 _HERE = str(Path(__file__).parent)
 NOTHING_RAN = "it trained, evaluated and predicted nothing, and no operation ran"
 NO_KEEP = (
@@ -248,32 +248,24 @@ class KerasCell:
         ]
 
 
-@contextmanager
-def replaced(
-    owner: Any, makers: Mapping[str, Callable[[Callable[..., Any]], Callable[..., Any]]]
-) -> Iterator[None]:
-    """Replace attributes of a class or module by what is made of them; undo it on leaving."""
-    held = {name: owner.__dict__.get(name, _MISSING) for name in makers}
-    try:
-        for name, make in makers.items():
-            setattr(owner, name, make(getattr(owner, name)))
-        yield
-    finally:
-        for name, value in held.items():
-            if value is not _MISSING:
-                setattr(owner, name, value)
-            elif name in owner.__dict__:
-                delattr(owner, name)
-
-
 def variables_of(item: Any) -> list[Any]:
-    """Return the variables of a model (with its optimizer's and metrics'), layer or optimizer."""
+    """Return the variables of a model (with its optimizers' and metrics'), layer or optimizer."""
     found = [*item.variables]
     if isinstance(item, keras.Model):
         found += item.metrics_variables
-        optimizer = getattr(item, "optimizer", None)
-        found += optimizer.variables if optimizer is not None else []
+    for optimizer in optimizers_of(item):
+        found += optimizer.variables
     return list({id(each): each for each in found}.values())
+
+
+def optimizers_of(item: Any) -> list[Any]:
+    """Return an optimizer, or those of a model and of the models inside, with what they wrap."""
+    holders = item._flatten_layers() if isinstance(item, keras.Layer) else ()  # noqa: SLF001
+    models = [each for each in holders if isinstance(each, keras.Model)]
+    found = [item, *(value for model in models for value in vars(model).values())]
+    optimizers = [each for each in found if isinstance(each, keras.optimizers.Optimizer)]
+    inner = [getattr(each, "inner_optimizer", None) for each in optimizers]
+    return list({id(each): each for each in (*optimizers, *inner) if each is not None}.values())
 
 
 def unseen_rows(

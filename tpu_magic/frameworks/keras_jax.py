@@ -21,8 +21,9 @@ import keras
 from keras.src.backend.jax import distribution_lib
 
 from tpu_magic.frameworks.jax_evidence import Evidence
-from tpu_magic.frameworks.keras_cell import KerasCell, replaced, variables_of
+from tpu_magic.frameworks.keras_cell import KerasCell, variables_of
 from tpu_magic.frameworks.keras_steps import ModelStep, wrapped_steps
+from tpu_magic.frameworks.patches import replaced
 from tpu_magic.interrupts import Held
 
 if TYPE_CHECKING:

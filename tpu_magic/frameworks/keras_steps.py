@@ -9,7 +9,8 @@ from typing import Any
 
 import keras
 
-from tpu_magic.frameworks.keras_cell import KerasCell, replaced
+from tpu_magic.frameworks.keras_cell import KerasCell
+from tpu_magic.frameworks.patches import replaced
 
 KINDS = ("train", "test", "predict")
 

@@ -13,12 +13,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import TYPE_CHECKING, Any
 
 import keras
-import tensorflow as tf
 
-from tpu_magic.frameworks import tensorflow as tensorflow_adapter
-from tpu_magic.frameworks.keras_cell import KerasCell, variables_of
+from tpu_magic.frameworks.keras_cell import KerasCell
+from tpu_magic.frameworks.keras_tensorflow_place import Place
 from tpu_magic.frameworks.keras_tensorflow_steps import feeding
-from tpu_magic.interrupts import Held
 from tpu_magic.report import render
 
 if TYPE_CHECKING:
@@ -40,6 +38,7 @@ class OnTensorFlow:
     def __init__(self, adapter: TensorFlow) -> None:
         self.replicas = adapter.devices().count
         self._adapter = adapter
+        self._place = Place(adapter.strategy)
         self._made = 0
 
     @contextmanager
@@ -52,6 +51,8 @@ class OnTensorFlow:
         if cell.facts.precision in ("high", "highest"):
             cell.say(_PRECISION.format(precision=cell.facts.precision))
         with ExitStack() as undo:
+            if self.replicas > 1:
+                undo.callback(lambda: self._place.leave(reachable(namespace)))
             undo.enter_context(self._adapter.scope())
             if self.replicas > 1:
                 for item in reachable(namespace):
@@ -62,23 +63,7 @@ class OnTensorFlow:
 
     def take(self, item: Any) -> int:
         """Make every variable one of the strategy's; the objects that hold them stay the same."""
-        if self.replicas == 1:
-            return 0
-        strategy = self._adapter.strategy
-        outside = [each for each in variables_of(item) if _is_outside(each, strategy)]
-        _refuse_raw_variables(item, strategy)
-        _refuse_other_strategy(item, outside, strategy)
-        with Held(), strategy.scope():
-            for variable in outside:
-                value = variable.value.read_value()
-                # What the variable does when it is made: here with the value it has.
-                variable._value = None  # noqa: SLF001
-                variable._initialize(value)  # noqa: SLF001
-                if variable.value.synchronization == tf.VariableSynchronization.ON_READ:
-                    # The replicas' parts add up (metrics): each must hold its share only.
-                    variable.value.assign(value)
-        _join(item, strategy, changed=bool(outside))
-        return len(outside)
+        return 0 if self.replicas == 1 else self._place.take(item)
 
     def entered(self, model: Any) -> AbstractContextManager[None]:
         """Return an empty context: TensorFlow's variables hold their values at any time."""
@@ -107,10 +92,10 @@ class OnTensorFlow:
                 f"dropout ({render.count(len(drops), 'layer')}) draws a mask of its own on each "
                 "replica"
             )
-        if clips := _clipping(getattr(model, "optimizer", None)):
+        if self._place.compiles_with_xla(model):
             said.append(
-                f"{clips} clips each replica's share of the gradient, before the shares are "
-                "added: the numbers differ from one device's (on JAX they do not)"
+                "jit_compile: TensorFlow cannot compile a step of several replicas with XLA, so "
+                "it ran without (--devices 1 runs with it)"
             )
         if said:
             _told.add(model)
@@ -158,63 +143,3 @@ def _held(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return list(value.values())
     return list(value) if isinstance(value, (list, tuple, set, frozenset)) else []
-
-
-def _is_outside(variable: Any, strategy: Any) -> bool:
-    value = variable.value
-    return isinstance(value, tf.Variable) and not strategy.extended.variable_created_in_scope(value)
-
-
-def _join(item: Any, strategy: Any, *, changed: bool) -> None:
-    """Tell a model and its optimizer which strategy they belong to, as their making would."""
-    optimizers = [item] if isinstance(item, keras.optimizers.Optimizer) else []
-    if isinstance(item, keras.Layer):
-        for layer in item._flatten_layers():  # noqa: SLF001
-            if isinstance(layer, keras.Model):
-                layer._distribute_strategy = strategy  # noqa: SLF001
-                optimizers += [layer.optimizer] if getattr(layer, "optimizer", None) else []
-    if changed and isinstance(item, keras.Model):
-        # Traced with the old variables.
-        item.train_function = item.test_function = item.predict_function = None
-    for optimizer in optimizers:
-        for each in filter(None, (optimizer, getattr(optimizer, "inner_optimizer", None))):
-            each._distribution_strategy = strategy  # noqa: SLF001
-            if each.built:
-                # Keras finds a variable's place by the number of its tf.Variable.
-                each._trainable_variables_indices = {  # noqa: SLF001
-                    each._var_key(variable): index  # noqa: SLF001
-                    for index, variable in enumerate(each._trainable_variables)  # noqa: SLF001
-                }
-
-
-def _refuse_raw_variables(item: Any, strategy: Any) -> None:
-    """Refuse a layer that holds a tf.Variable of its own, which Keras does not know."""
-    if not isinstance(item, keras.Layer):
-        return
-    for layer in item._flatten_layers():  # noqa: SLF001
-        for name, value in vars(layer).items():
-            if isinstance(value, tf.Variable) and not strategy.extended.variable_created_in_scope(
-                value
-            ):
-                raise ValueError(
-                    f"{layer.name}.{name} is a tf.Variable that was made outside of the "
-                    "strategy, and Keras cannot move it: make it with self.add_weight, or make "
-                    f"{item.name} in this cell"
-                )
-
-
-def _refuse_other_strategy(item: Any, outside: list[Any], strategy: Any) -> None:
-    for variable in outside:
-        other = getattr(variable.value, "distribute_strategy", None)
-        if other is not None and other is not strategy and other.num_replicas_in_sync > 1:
-            raise ValueError(
-                f"{item.name} belongs to another strategy ({type(other).__name__}): make it in "
-                f"this cell, or {tensorflow_adapter.ONE_STRATEGY}"
-            )
-
-
-def _clipping(optimizer: Any) -> str:
-    names = ("clipnorm", "clipvalue", "global_clipnorm")
-    return next(
-        (f"{n}={value:g}" for n in names if (value := getattr(optimizer, n, None)) is not None), ""
-    )

@@ -15,8 +15,18 @@ from keras.src.backend.tensorflow.trainer import TFEpochIterator
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from tensorflow.python.data.ops import multi_device_iterator_ops
 
-from tpu_magic.frameworks.keras_cell import KerasCell, replaced
+from tpu_magic.frameworks.keras_cell import KerasCell
 from tpu_magic.frameworks.keras_steps import ModelStep, wrapped_steps
+from tpu_magic.frameworks.keras_tensorflow_loops import on_one_replica
+from tpu_magic.frameworks.keras_tensorflow_proof import judged, obstacle
+from tpu_magic.frameworks.keras_tensorflow_update import Split, as_one_device
+from tpu_magic.frameworks.patches import replaced
+
+_NOT_SPLIT = (
+    "{model}: every replica computed the whole of each batch (one device's numbers, at one "
+    "device's speed): {against}"
+)
+_WHOLE = "_tpu_magic_whole"
 
 
 @contextmanager
@@ -24,16 +34,22 @@ def feeding(cell: KerasCell, replicas: int) -> Iterator[None]:
     """Run the steps of a cell's models with batches that each replica can take."""
     ahead = Ahead(replicas)
 
+    split = Split()
+
     def wrap(function: Any, model: Any, kind: str, cell: KerasCell) -> ModelStep:
         if kind == "predict":
             return PredictStep(function, model, kind, cell)
-        return Step(function, model, kind, cell, replicas=replicas, ahead=ahead)
+        if replicas == 1:
+            return Step(function, model, kind, cell, ahead=ahead)
+        return SplitStep(function, model, kind, cell, ahead=ahead, split=split)
 
     with ExitStack() as undo:
         undo.enter_context(wrapped_steps(cell, wrap))
         if replicas > 1:
             build = {"_maybe_symbolic_build": functools.partial(_built_whole, cell)}
             undo.enter_context(replaced(keras.Model, build))
+            undo.enter_context(as_one_device(split))
+            undo.enter_context(on_one_replica(cell, replicas, split))
         epochs = {"_enumerate_iterator": functools.partial(ahead.looking, cell)}
         undo.enter_context(replaced(TFEpochIterator, epochs))
         arrays = {"get_tf_dataset": functools.partial(_untuned, cell)}
@@ -91,16 +107,15 @@ class Ahead:
     def even_rows(self, iterator: Any, many: int) -> list[int] | None:
         """Return the rows of the next `many` batches if every replica gets as many of them.
 
-        None where that is not so or not known; an empty list where it is so by the iterator's
-        type, and only the number of batches is not known.
+        None where that is not so or not known; an empty list where it is so, and only the number
+        of batches is not known.
         """
-        by_type = self._replicas == 1 or _always_even(iterator)
         rows = self._rows(many) if iterator is self._iterator else None
-        if many > 1:
-            # TensorFlow's own loop over steps fails on batches that could be uneven.
-            return (rows or []) if by_type else None
-        if rows is None or self._replicas == 1:
-            return rows
+        if self._replicas == 1:
+            return rows if many == 1 else rows or []
+        if many > 1 or rows is None:
+            # TensorFlow's own loop over steps fails on several replicas, even on even batches.
+            return None
         # The last rows are dealt out by the size of a whole batch: to the first replicas only.
         full = self._epochs.data_adapter.batch_size
         return rows if rows == [full] and full % self._replicas == 0 else None
@@ -116,26 +131,18 @@ class Ahead:
         return [rest if rest and number == last else full for number in following]
 
 
-def _always_even(iterator: Any) -> bool:
-    """Say whether every batch has the same number of rows on every replica, by its type."""
-    specs = tf.nest.flatten(getattr(iterator, "element_spec", None), expand_composites=True)
-    shapes = [spec.shape for spec in specs if isinstance(spec, tf.TensorSpec) and spec.shape.rank]
-    return bool(shapes) and all(shape[0] is not None for shape in shapes)
-
-
 class Step(ModelStep):
-    """A train or test function of a model, fed with batches that each replica can take."""
+    """A train or test function of a model on one replica."""
 
-    def __init__(self, *step: Any, replicas: int, ahead: Ahead) -> None:
+    def __init__(self, *step: Any, ahead: Ahead) -> None:
         super().__init__(*step)
-        self._replicas = replicas
         self._ahead = ahead
 
     def __call__(self, iterator: Any) -> Any:
         """Run as many steps as one execution has; the same values as `function` gives."""
         __tracebackhide__ = True
         many = self.model.steps_per_execution
-        even = self._ahead.even_rows(iterator, many)
+        even = self._ahead.even_rows(iterator, many) if self._may_be_left_to_keras() else None
         if even is not None:
             # As Keras does it: fetching is part of the program, and so is the loop over steps.
             outputs = self.function(iterator)
@@ -150,15 +157,58 @@ class Step(ModelStep):
         self.cell.facts.input_wait_s += time.perf_counter() - started
         if not batches:
             raise StopIteration
-        outputs = None
-        for batch in batches:
-            shares = _shares(batch)
-            uneven = len(set(shares)) > 1
-            outputs = self._run_whole(batch) if uneven else self.function(iter([batch]))
-            count = sum(shares) if shares else _rows(batch)
-            alone = self._replicas > 1 and len(shares) < self._replicas
-            self.cell.count(self.kind, count, whole=uneven or alone)
+        return [self._step(batch) for batch in batches][-1]
+
+    def _may_be_left_to_keras(self) -> bool:
+        """Say whether a batch of even rows needs nothing of ours."""
+        return True
+
+    def _step(self, batch: Any) -> Any:
+        __tracebackhide__ = True
+        outputs = self.function(iter([batch]))
+        self.cell.count(self.kind, _rows(batch), whole=False)
         return outputs
+
+
+class SplitStep(Step):
+    """A train or test function of a model on several replicas, with batches they can take."""
+
+    def __init__(self, *step: Any, ahead: Ahead, split: Split) -> None:
+        super().__init__(*step, ahead=ahead)
+        self._split = split
+
+    def __call__(self, iterator: Any) -> Any:
+        """Run steps whose losses and gradients are one device's."""
+        __tracebackhide__ = True
+        with self._split.given("shares"):
+            return super().__call__(iterator)
+
+    def _may_be_left_to_keras(self) -> bool:
+        return judged(self) == ""
+
+    def _step(self, batch: Any) -> Any:
+        __tracebackhide__ = True
+        by_hand = not _shares(batch)  # train_on_batch and its like
+        batch = _dealt(batch, self.model.distribute_strategy) if by_hand else batch
+        shares = _shares(batch)
+        uneven = not shares or len(set(shares)) > 1
+        if uneven or self._obstacle(batch):
+            with self._split.given("whole"):
+                outputs = self._run_whole(batch)
+        else:
+            outputs = self.function(iter([batch]))
+        self.cell.count(self.kind, sum(shares) if shares else _rows(batch), whole=uneven)
+        if by_hand:  # whose values are shown, where those of a fit are the metrics'
+            outputs = self.model._get_metrics_result_or_logs(outputs)  # noqa: SLF001
+        return outputs
+
+    def _obstacle(self, batch: Any) -> str:
+        """Return what stands against splitting this model's batches; said once in the report."""
+        against = obstacle(self, self._split, batch, whole(batch))
+        if against and self.model not in self._split.told:
+            self._split.told.add(self.model)
+            self.cell.say(_NOT_SPLIT.format(model=self.model.name, against=against))
+        return against
 
     def _run_whole(self, batch: Any) -> Any:
         """Run a step in which each replica has all rows.
@@ -173,10 +223,21 @@ class Step(ModelStep):
             for part in getattr(variable.value, "values", ())[1:]
         ]
         before = [part.read_value() for part in others]
-        outputs = self.function(iter([whole(batch)]))
+        outputs = self._whole_function()(iter([whole(batch)]))
         for part, value in zip(others, before, strict=True):
             part.assign(value)
         return outputs
+
+    def _whole_function(self) -> Callable[..., Any]:
+        """Return the function for whole batches: what it was traced for is not what shares are.
+
+        It is kept on the one for shares, and lives as long.
+        """
+        kept = vars(self.function)
+        if _WHOLE not in kept:
+            step = getattr(self.model, f"{self.kind}_step")
+            kept[_WHOLE] = self.model._make_function(step)  # noqa: SLF001
+        return kept[_WHOLE]  # type: ignore[no-any-return]
 
 
 class PredictStep(ModelStep):
@@ -185,10 +246,16 @@ class PredictStep(ModelStep):
     def __call__(self, data: Any) -> Any:
         """Predict a list of batches."""
         __tracebackhide__ = True
-        outputs = self.function(data)
+        strategy = self.model.distribute_strategy
+        by_hand = strategy.num_replicas_in_sync > 1 and not _shares(data)  # predict_on_batch
+        outputs = self.function([_dealt(batch, strategy) for batch in data] if by_hand else data)
         for batch in data:
             shares = _shares(batch)
             self.cell.count(self.kind, sum(shares) if shares else _rows(batch), whole=False)
+        if by_hand:
+            # Where the rows could not be dealt out, each replica computed all of them.
+            rows = _rows(data)
+            outputs = keras.tree.map_structure(lambda values: values[:rows], outputs)
         return outputs
 
 
@@ -202,9 +269,20 @@ def _built_whole(cell: KerasCell, original: Callable[..., Any]) -> Callable[...,
         for _, _, batches in iterator:
             data_batch = whole(next(batches))
             break
-        return original(model, data_batch=data_batch)
+        try:
+            return original(model, data_batch=data_batch)
+        except RuntimeError:
+            # A model that only its train_step calls the parts of: they are built already, or then.
+            if _is_callable(model):
+                raise
+            return None
 
     return _maybe_symbolic_build
+
+
+def _is_callable(model: Any) -> bool:
+    """Say whether a model has a `call`; one with a `train_step` of its own may need none."""
+    return type(model).call is not keras.Model.call
 
 
 # --- batches ----------------------------------------------------------------------------------
@@ -222,6 +300,23 @@ def whole(batch: Any) -> Any:
         return parts[0] if isinstance(parts[0], tf.experimental.Optional) else tf.concat(parts, 0)
 
     return keras.tree.map_structure(join, batch)
+
+
+def _dealt(batch: Any, strategy: Any) -> Any:
+    """Return a batch in equal shares for the replicas, where its rows allow it."""
+    rows, replicas = _rows(batch), strategy.num_replicas_in_sync
+    if not rows or rows % replicas:
+        return batch
+    share = rows // replicas
+
+    def deal(leaf: Any) -> Any:
+        if leaf is None:
+            return None
+        return strategy.experimental_distribute_values_from_function(
+            lambda here: tf.convert_to_tensor(leaf[here.replica_id_in_sync_group * share :][:share])
+        )
+
+    return keras.tree.map_structure(deal, batch)
 
 
 def _shares(batch: Any) -> list[int]:

@@ -21,6 +21,7 @@ from tpu_magic.frameworks.base import (
     DeviceInfo,
     Memory,
 )
+from tpu_magic.frameworks.patches import replaced
 from tpu_magic.frameworks.starting import StartsOnce
 from tpu_magic.host import detect
 
@@ -106,6 +107,7 @@ class TensorFlow(StartsOnce):
             kind = _gpu_kind(tf) if gpus else "CPU (TensorFlow)"
             if len(places) > 1 and devices == "all":
                 self._strategy = tf.distribute.MirroredStrategy([each.name for each in places])
+                _make_numbers()
             else:
                 self._strategy = tf.distribute.get_strategy()
         count = self._strategy.num_replicas_in_sync
@@ -160,8 +162,20 @@ class TensorFlow(StartsOnce):
         elif tf.distribute.has_strategy():
             raise UsageError(ONE_STRATEGY)
         else:
-            with self.strategy.scope():
-                yield
+            with ExitStack() as inside:
+                inside.enter_context(self.strategy.scope())
+
+                # keras.utils.clear_session takes the graph away in which the scope was entered.
+                def again(reset: Callable[[], None]) -> Callable[[], None]:
+                    def reset_default_graph() -> None:
+                        inside.close()
+                        reset()
+                        inside.enter_context(self.strategy.scope())
+
+                    return reset_default_graph
+
+                with replaced(tf.compat.v1, {"reset_default_graph": again}):
+                    yield
 
     def materialize(self, outputs: Any) -> None:
         """Do nothing: TensorFlow hands its programs over when they are called."""
@@ -318,6 +332,21 @@ def tpu_strategy(tf: Any, build: Callable[[], str] | None = None) -> Any:
             raise
         raise UsageError(NO_TPU_KERNELS.format(build=(build or installed_build)())) from error
     return tf.distribute.TPUStrategy(resolver)
+
+
+def _make_numbers() -> None:
+    """Let a variable on several devices be a number where a variable on one is.
+
+    As in `float(model.optimizer.learning_rate)`, also in the cells to come: the variables stay.
+    """
+    from tensorflow.python.distribute.values import DistributedVariable
+
+    def number(kind: type) -> Callable[[Any], Any]:
+        return lambda variable: kind(variable.numpy())
+
+    for kind in (int, float, complex):
+        if (name := f"__{kind.__name__}__") not in vars(DistributedVariable):
+            setattr(DistributedVariable, name, number(kind))
 
 
 def installed_build() -> str:

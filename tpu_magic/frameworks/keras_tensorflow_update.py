@@ -1,0 +1,211 @@
+"""Losses, gradients and updates of steps that are split over replicas, as one device has them.
+
+Keras divides each loss by the number of replicas and adds their gradients. That is right for its
+own losses only, wrong for a loss that a `train_step` computes by hand, and clips each replica's
+share instead of the gradient. Here a replica's loss is the mean over its rows, and the gradient
+is the mean over the replicas before the optimizer sees it.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.backend.tensorflow.optimizer import TFOptimizer
+from keras.src.losses import loss as keras_loss
+
+from tpu_magic.frameworks.patches import replaced
+
+_MEAN = "sum_over_batch_size"  # Keras's own default
+
+
+class Split:
+    """What a step of ours is given while it is run or traced.
+
+    Not asked by thread: MirroredStrategy traces each replica in one of its own.
+
+    Attributes
+    ----------
+    told
+        The models of which the report says that their batches are not split.
+    """
+
+    def __init__(self) -> None:
+        self._given = ""
+        self.told: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    @contextmanager
+    def given(self, what: str) -> Iterator[None]:
+        """Be in a step whose replicas have `shares` of the batch, or the `whole` of it each."""
+        before, self._given = self._given, what
+        try:
+            yield
+        finally:
+            self._given = before
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a step of ours is run, on its replicas or between them."""
+        return bool(self._given)
+
+    def on_replica(self) -> bool:
+        """Say whether this is a replica of a step of ours."""
+        return self.in_step and not tf.distribute.in_cross_replica_context()
+
+    def on_share(self) -> bool:
+        """Say whether this is a replica that has its share of the batch."""
+        return self._given == "shares" and self.on_replica()
+
+    def of_the_persons(self) -> bool:
+        """Say whether this is a replica of the person's own `strategy.run`."""
+        return not self.in_step and not tf.distribute.in_cross_replica_context()
+
+
+@contextmanager
+def as_one_device(split: Split) -> Iterator[None]:
+    """Compute losses and updates as one device does, in steps and in loops by hand.
+
+    In a `strategy.run` of the person's own, Keras's rule holds as it is written down: losses are
+    divided by the replicas, and gradients are added.
+    """
+    losses = {
+        name: functools.partial(_undivided, split)
+        for name in ("scale_loss_for_distribution", "unscale_loss_for_distribution")
+    }
+    losses["reduce_values"] = functools.partial(_sum_of_shares, split)
+    by_hand = {
+        "compute_average_loss": functools.partial(_average_of_rows, split),
+        "scale_regularization_loss": functools.partial(_sum, split),
+    }
+    updates = {
+        "_all_reduce_sum_gradients": functools.partial(_reduced, split),
+        "_backend_apply_gradients": functools.partial(_mean_first, split),
+    }
+    with ExitStack() as undo:
+        undo.enter_context(replaced(keras_loss, losses))
+        undo.enter_context(replaced(tf.nn, by_hand))
+        undo.enter_context(replaced(TFOptimizer, updates))
+        undo.enter_context(
+            replaced(keras.metrics.Mean, {"update_state": functools.partial(_once, split)})
+        )
+        undo.enter_context(
+            replaced(keras.optimizers.Optimizer, {"build": functools.partial(_outside, split)})
+        )
+        yield
+
+
+def _undivided(split: Split, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(original)
+    def scale(value: Any) -> Any:
+        return original(value) if split.of_the_persons() else value
+
+    return scale
+
+
+def _sum_of_shares(split: Split, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the patch by which the mean over the replicas is the sum over all rows, if asked for."""
+
+    @functools.wraps(original)
+    def reduce_values(values: Any, sample_weight: Any = None, reduction: Any = _MEAN) -> Any:
+        loss = original(values, sample_weight, reduction)
+        if reduction != "sum" or not split.on_share():
+            return loss
+        return loss * tf.cast(tf.distribute.get_strategy().num_replicas_in_sync, loss.dtype)
+
+    return reduce_values
+
+
+def _once(split: Split, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the patch by which a number for a batch counts once, not once for each replica."""
+
+    @functools.wraps(original)
+    def update_state(metric: Any, values: Any, sample_weight: Any = None) -> Any:
+        if sample_weight is None and split.on_share() and not keras.ops.shape(values):
+            sample_weight = 1 / tf.distribute.get_strategy().num_replicas_in_sync
+        return original(metric, values, sample_weight)
+
+    return update_state
+
+
+def _average_of_rows(split: Split, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the patch of a function that takes the rows of a replica times the replicas."""
+
+    @functools.wraps(original)
+    def compute_average_loss(
+        per_example_loss: Any, sample_weight: Any = None, global_batch_size: Any = None
+    ) -> Any:
+        if global_batch_size is None and split.on_replica():
+            global_batch_size = tf.shape(per_example_loss)[0]
+        return original(per_example_loss, sample_weight, global_batch_size)
+
+    return compute_average_loss
+
+
+def _sum(split: Split, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(original)
+    def scale_regularization_loss(regularization_loss: Any) -> Any:
+        if split.on_replica():
+            return tf.reduce_sum(regularization_loss)
+        return original(regularization_loss)
+
+    return scale_regularization_loss
+
+
+def _mean_first(split: Split, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the patch by which an optimizer gets the gradient of the batch, not of a share."""
+
+    @functools.wraps(original)
+    def _backend_apply_gradients(optimizer: Any, grads: Any, variables: Any) -> Any:
+        if not split.on_replica():
+            return original(optimizer, grads, variables)
+        here = tf.distribute.get_replica_context()
+        means = here.all_reduce(tf.distribute.ReduceOp.MEAN, list(grads))
+        if not (optimizer.gradient_accumulation_steps or optimizer.ema_overwrite_frequency):
+            return original(optimizer, means, variables)
+
+        # These update in a branch of a condition, in which no replica can wait for the others.
+        def across(strategy: Any, means: list[Any]) -> None:
+            original(
+                optimizer,
+                [strategy.experimental_local_results(mean)[0] for mean in means],
+                variables,
+            )
+
+        return here.merge_call(across, args=(means,))
+
+    return _backend_apply_gradients
+
+
+def _reduced(split: Split, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def _all_reduce_sum_gradients(optimizer: Any, grads_and_vars: Any) -> Any:
+        if split.on_replica():
+            return grads_and_vars
+        return original(optimizer, grads_and_vars)
+
+    return _all_reduce_sum_gradients
+
+
+def _outside(split: Split, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the patch by which an optimizer that a step meets unbuilt gets its variables.
+
+    A replica alone cannot make variables of all, and the next one would find it built.
+    """
+
+    @functools.wraps(original)
+    def build(optimizer: Any, variables: Any) -> Any:
+        if not split.on_replica():
+            return original(optimizer, variables)
+
+        def once(strategy: Any) -> None:
+            with tf.init_scope(), strategy.scope():
+                original(optimizer, variables)
+
+        return tf.distribute.get_replica_context().merge_call(once)
+
+    return build
