@@ -131,9 +131,12 @@ class Place:
         else:
             own, value = variable.value, variable.value.read_value()
             with _as_first_part(own, self._strategy):
-                # What the variable does when it is made: here with the value it has.
+                # What the variable does when it is made: here with the value it has. A layer that
+                # is frozen now may be trained later, and a tape asks the parts.
+                frozen, variable._trainable = not variable.trainable, True  # noqa: SLF001
                 variable._value = None  # noqa: SLF001
                 variable._initialize(value)  # noqa: SLF001
+                variable._trainable = not frozen  # noqa: SLF001
         _even_out(variable.value)
 
 

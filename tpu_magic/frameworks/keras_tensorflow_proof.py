@@ -25,9 +25,8 @@ from tpu_magic.frameworks.keras_steps import ModelStep
 from tpu_magic.frameworks.keras_tensorflow_update import Split
 from tpu_magic.frameworks.patches import replaced
 
-# Reductions that a split step computes right.
-_SPLIT = ("sum_over_batch_size", "mean", "sum", "mean_with_sample_weight")
-_BY_WEIGHT = "mean_with_sample_weight"  # unless there are weights: it divides by those of a share
+# Losses of Keras's own in which the rows of a batch meet, unless they are told otherwise.
+_MIXING = {"dice", "tversky", "circle"}
 _STEPS = ("train_step", "test_step", "compute_loss", "compute_metrics")
 # How far float32 (or a narrower type) may stray between two ways to add the same rows.
 _CLOSE, _CLOSE_NARROW = 1e-3, 5e-2
@@ -56,8 +55,8 @@ def obstacle(step: ModelStep, split: Split, batch: Any, joined: Any) -> str:
     batch, joined
         A batch that is split in equal shares, and the same with all rows on every replica.
     """
-    if _divides_by_weights(step.model):
-        return _DIFFERS.format(f"a loss with reduction={_BY_WEIGHT!r}")
+    if _rows_made_for(step.model):
+        return "it was made for batches of a fixed number of rows"
     if step.function not in _verdicts:
         tried = _tried(step, split, batch, joined) if doubtful(step.model) else ""
         _verdicts[step.function] = tried
@@ -66,7 +65,7 @@ def obstacle(step: ModelStep, split: Split, batch: Any, joined: Any) -> str:
 
 def judged(step: ModelStep) -> str | None:
     """Return the verdict of `obstacle` if it is known without a batch, else None."""
-    if _divides_by_weights(step.model):
+    if _rows_made_for(step.model):
         return None
     return _verdicts.get(step.function, None if doubtful(step.model) else "")
 
@@ -75,20 +74,19 @@ def doubtful(model: Any) -> bool:
     """Say whether anything of a model is not Keras's own, whose steps are known to split."""
     layers = list(model._flatten_layers())  # noqa: SLF001 - no public walk over nested layers
     metrics = [part for each in model.metrics for part in (each, *getattr(each, "metrics", ()))]
-    outputs = keras.tree.flatten(getattr(model, "outputs", None))
     return (
         any(not _is_keras(getattr(model, name)) for name in _STEPS)
         or any(not _is_keras(type(layer)) for layer in layers)
         or any(isinstance(layer, keras.layers.Lambda) for layer in layers)
         or any(not _splits(loss) for loss in _losses(model))
         or any(not _is_keras(type(metric)) for metric in metrics)
-        # A masked loss divides by what is not masked, which need not be as much on each share.
-        or any(getattr(output, "_keras_mask", None) is not None for output in outputs)
     )
 
 
-def _divides_by_weights(model: Any) -> bool:
-    return _BY_WEIGHT in [getattr(loss, "reduction", None) for loss in _losses(model)]
+def _rows_made_for(model: Any) -> bool:
+    """Say whether a model takes batches of one size only, as a stateful RNN does."""
+    inputs = keras.tree.flatten(getattr(model, "inputs", None))
+    return any(each.shape and each.shape[0] is not None for each in inputs if each is not None)
 
 
 def _losses(model: Any) -> list[Any]:
@@ -101,15 +99,14 @@ def _is_keras(thing: Any) -> bool:
 
 
 def _splits(loss: Any) -> bool:
-    if loss is None or isinstance(loss, str):
+    """Say whether a loss is Keras's own and a mean, or sum, over rows."""
+    if loss is None:
         return True
-    if not isinstance(loss, keras.losses.Loss):
-        return _is_keras(loss)
-    return (
-        _is_keras(type(loss))
-        and _is_keras(getattr(loss, "fn", loss))
-        and (loss.reduction in _SPLIT)
-    )
+    function = loss if isinstance(loss, str) else getattr(loss, "fn", loss)
+    name = function if isinstance(function, str) else getattr(function, "__name__", "")
+    owners = (function, type(loss)) if isinstance(loss, keras.losses.Loss) else (function,)
+    known = isinstance(loss, str) or all(_is_keras(each) for each in owners)
+    return known and name.lower() not in _MIXING and getattr(loss, "reduction", "") is not None
 
 
 # --- trying ------------------------------------------------------------------------------------

@@ -74,29 +74,32 @@ def as_one_device(split: Split) -> Iterator[None]:
     divided by the replicas, and gradients are added.
     """
     losses = {
-        name: functools.partial(_undivided, split)
-        for name in ("scale_loss_for_distribution", "unscale_loss_for_distribution")
+        "scale_loss_for_distribution": _undivided,
+        "unscale_loss_for_distribution": _undivided,
+        "reduce_values": _over_all_rows,
+        "apply_mask": _over_all_valid,
     }
-    losses["reduce_values"] = functools.partial(_sum_of_shares, split)
-    by_hand = {
-        "compute_average_loss": functools.partial(_average_of_rows, split),
-        "scale_regularization_loss": functools.partial(_sum, split),
-    }
+    by_hand = {"compute_average_loss": _average_of_rows, "scale_regularization_loss": _sum}
     updates = {
-        "_all_reduce_sum_gradients": functools.partial(_reduced, split),
-        "_backend_apply_gradients": functools.partial(_mean_first, split),
+        "_all_reduce_sum_gradients": _reduced,
+        "_backend_apply_gradients": _mean_first,
     }
+    patches: tuple[tuple[Any, dict[str, Any]], ...] = (
+        (keras_loss, losses),
+        (tf.nn, by_hand),
+        (TFOptimizer, updates),
+        (keras.optimizers.LossScaleOptimizer, {"_tf_apply": _finite_everywhere}),
+        (keras.optimizers.Optimizer, {"build": _outside}),
+        (keras.metrics.Mean, {"update_state": _once}),
+    )
     with ExitStack() as undo:
-        undo.enter_context(replaced(keras_loss, losses))
-        undo.enter_context(replaced(tf.nn, by_hand))
-        undo.enter_context(replaced(TFOptimizer, updates))
-        undo.enter_context(
-            replaced(keras.metrics.Mean, {"update_state": functools.partial(_once, split)})
-        )
-        undo.enter_context(
-            replaced(keras.optimizers.Optimizer, {"build": functools.partial(_outside, split)})
-        )
+        for owner, makers in patches:
+            bound = {name: functools.partial(make, split) for name, make in makers.items()}
+            undo.enter_context(replaced(owner, bound))
         yield
+
+
+# --- losses ---------------------------------------------------------------------------------------
 
 
 def _undivided(split: Split, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -107,29 +110,41 @@ def _undivided(split: Split, original: Callable[[Any], Any]) -> Callable[[Any], 
     return scale
 
 
-def _sum_of_shares(split: Split, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the patch by which the mean over the replicas is the sum over all rows, if asked for."""
+def _over_all_rows(split: Split, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the patch by which the mean over the replicas is what is asked for over all rows."""
 
     @functools.wraps(original)
     def reduce_values(values: Any, sample_weight: Any = None, reduction: Any = _MEAN) -> Any:
         loss = original(values, sample_weight, reduction)
-        if reduction != "sum" or not split.on_share():
+        if not split.on_share():
             return loss
-        return loss * tf.cast(tf.distribute.get_strategy().num_replicas_in_sync, loss.dtype)
+        if reduction == "sum":
+            return loss * tf.cast(tf.distribute.get_strategy().num_replicas_in_sync, loss.dtype)
+        if reduction == "mean_with_sample_weight" and sample_weight is not None:
+            return loss * _share_of(tf.reduce_sum(sample_weight), loss.dtype)
+        return loss
 
     return reduce_values
 
 
-def _once(split: Split, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the patch by which a number for a batch counts once, not once for each replica."""
+def _over_all_valid(split: Split, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the patch by which a masked loss divides by what is valid in all rows."""
 
     @functools.wraps(original)
-    def update_state(metric: Any, values: Any, sample_weight: Any = None) -> Any:
-        if sample_weight is None and split.on_share() and not keras.ops.shape(values):
-            sample_weight = 1 / tf.distribute.get_strategy().num_replicas_in_sync
-        return original(metric, values, sample_weight)
+    def apply_mask(sample_weight: Any, mask: Any, dtype: Any, reduction: Any) -> Any:
+        weight = original(sample_weight, mask, dtype, reduction)
+        if mask is None or reduction not in ("mean", _MEAN) or not split.on_share():
+            return weight
+        return weight * _share_of(tf.reduce_sum(tf.cast(mask, dtype)), dtype)
 
-    return update_state
+    return apply_mask
+
+
+def _share_of(value: Any, dtype: Any) -> Any:
+    """Return a replica's value over the mean of all replicas'."""
+    here = tf.distribute.get_replica_context()
+    value = tf.stop_gradient(tf.cast(value, dtype))
+    return tf.math.divide_no_nan(value, here.all_reduce(tf.distribute.ReduceOp.MEAN, value))
 
 
 def _average_of_rows(split: Split, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -156,6 +171,21 @@ def _sum(split: Split, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return scale_regularization_loss
 
 
+def _once(split: Split, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the patch by which a number for a batch counts once, not once for each replica."""
+
+    @functools.wraps(original)
+    def update_state(metric: Any, values: Any, sample_weight: Any = None) -> Any:
+        if sample_weight is None and split.on_share() and not keras.ops.shape(values):
+            sample_weight = 1 / tf.distribute.get_strategy().num_replicas_in_sync
+        return original(metric, values, sample_weight)
+
+    return update_state
+
+
+# --- updates --------------------------------------------------------------------------------------
+
+
 def _mean_first(split: Split, original: Callable[..., Any]) -> Callable[..., Any]:
     """Make the patch by which an optimizer gets the gradient of the batch, not of a share."""
 
@@ -179,6 +209,21 @@ def _mean_first(split: Split, original: Callable[..., Any]) -> Callable[..., Any
         return here.merge_call(across, args=(means,))
 
     return _backend_apply_gradients
+
+
+def _finite_everywhere(split: Split, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the patch by which an overflow on one replica is one on all of them."""
+
+    @functools.wraps(original)
+    def _tf_apply(optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
+        if split.on_replica():
+            known = [each for each in grads if each is not None]
+            here = tf.distribute.get_replica_context()
+            means = iter(here.all_reduce(tf.distribute.ReduceOp.MEAN, known))
+            grads = [None if each is None else next(means) for each in grads]
+        return original(optimizer, grads, trainable_variables)
+
+    return _tf_apply
 
 
 def _reduced(split: Split, original: Callable[..., Any]) -> Callable[..., Any]:
