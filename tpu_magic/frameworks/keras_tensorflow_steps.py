@@ -17,6 +17,7 @@ from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from tpu_magic.frameworks.keras_cell import KerasCell
 from tpu_magic.frameworks.keras_steps import ModelStep, wrapped_steps
+from tpu_magic.frameworks.keras_tensorflow_logs import logs_of, results_of_all_replicas
 from tpu_magic.frameworks.keras_tensorflow_loops import on_one_replica
 from tpu_magic.frameworks.keras_tensorflow_proof import judged, obstacle
 from tpu_magic.frameworks.keras_tensorflow_update import Split, as_one_device
@@ -50,6 +51,7 @@ def feeding(cell: KerasCell, replicas: int) -> Iterator[None]:
             undo.enter_context(replaced(keras.Model, build))
             undo.enter_context(as_one_device(split))
             undo.enter_context(on_one_replica(cell, replicas, split))
+            undo.enter_context(results_of_all_replicas())
         epochs = {"_enumerate_iterator": functools.partial(ahead.looking, cell)}
         undo.enter_context(replaced(TFEpochIterator, epochs))
         arrays = {"get_tf_dataset": functools.partial(_untuned, cell)}
@@ -181,7 +183,7 @@ class SplitStep(Step):
         """Run steps whose losses and gradients are one device's."""
         __tracebackhide__ = True
         with self._split.given("shares"):
-            return super().__call__(iterator)
+            return logs_of(self.function, super().__call__(iterator))
 
     def _may_be_left_to_keras(self) -> bool:
         return judged(self) == ""
@@ -199,7 +201,8 @@ class SplitStep(Step):
             outputs = self.function(iter([batch]))
         self.cell.count(self.kind, sum(shares) if shares else _rows(batch), whole=uneven)
         if by_hand:  # whose values are shown, where those of a fit are the metrics'
-            outputs = self.model._get_metrics_result_or_logs(outputs)  # noqa: SLF001
+            logs = logs_of(self.function, outputs)
+            outputs = self.model._get_metrics_result_or_logs(logs)  # noqa: SLF001
         return outputs
 
     def _obstacle(self, batch: Any) -> str:
@@ -223,10 +226,11 @@ class SplitStep(Step):
             for part in getattr(variable.value, "values", ())[1:]
         ]
         before = [part.read_value() for part in others]
-        outputs = self._whole_function()(iter([whole(batch)]))
+        function = self._whole_function()
+        outputs = function(iter([whole(batch)]))
         for part, value in zip(others, before, strict=True):
             part.assign(value)
-        return outputs
+        return logs_of(function, outputs)
 
     def _whole_function(self) -> Callable[..., Any]:
         """Return the function for whole batches: what it was traced for is not what shares are.
