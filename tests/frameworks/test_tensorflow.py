@@ -91,7 +91,7 @@ assert (shell.user_ns["drawn"] == first).all()
 print(*report.notes, sep="\\n")
 del shell.user_ns["strategy"]
 run("", "pass")
-assert shell.user_ns["strategy"] is strategy
+assert "strategy" not in shell.user_ns  # what it would run on models is for cells only
 with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
     try:
         with tf_adapter.scope():

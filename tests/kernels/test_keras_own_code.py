@@ -341,3 +341,32 @@ train(model, 64)
     assert on_tensorflow.value("sorted(shape[0] for shape in traced)") == [4] * 8 + [16] * 4
     on_tensorflow.run("train(model, 64)")
     assert on_tensorflow.value("len(traced)") == 12
+
+
+def test_a_model_that_a_person_made_in_the_scope_stays_there(on_tensorflow):
+    on_tensorflow.plain("alone = make('adam'); expected = [fit(alone, 64) for _ in range(3)]")
+    on_tensorflow.run("kept = strategy", "--framework tf")
+    on_tensorflow.plain("with kept.scope():\n    model = make('adam')")
+    on_tensorflow.run("another = make()")  # it is on the replicas here, and not used
+    on_tensorflow.plain("found = [fit(model, 64)]")
+    on_tensorflow.run("found.append(fit(model, 64))")
+    on_tensorflow.plain("found.append(fit(model, 64))")
+    assert on_tensorflow.value("type(model.layers[0].kernel.value).__name__") == "MirroredVariable"
+    assert on_tensorflow.value("model.distribute_strategy is kept")
+    assert on_tensorflow.value("[each['loss'] for each in found]") == [
+        pytest.approx(losses, rel=CLOSE)
+        for losses in on_tensorflow.value("[each['loss'] for each in expected]")
+    ]
+    assert on_tensorflow.value("apart(model.get_weights(), alone.get_weights())") < CLOSE
+
+
+def test_a_cells_output_is_the_persons(on_tensorflow):
+    reply = on_tensorflow.run("""
+import tensorflow as tf
+model = make("adam", layers.BatchNormalization(synchronized=True))
+fit(model, 66)
+tf.get_logger().info("a line of one's own")
+""")
+    assert "INFO:tensorflow:a line of one's own" in reply.stdout + reply.stderr
+    assert (reply.stdout + reply.stderr).count("INFO:tensorflow") == 1
+    assert on_tensorflow.value("len(tf.get_logger().filters)") == 0

@@ -52,6 +52,7 @@ class OnTensorFlow:
             cell.say(_PRECISION.format(precision=cell.facts.precision))
         with ExitStack() as undo:
             if self.replicas > 1:
+                self._place.begin(reachable(namespace))
                 undo.callback(lambda: self._place.leave(reachable(namespace)))
             undo.enter_context(self._adapter.scope())
             if self.replicas > 1:

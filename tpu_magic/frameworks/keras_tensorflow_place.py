@@ -27,6 +27,7 @@ _FUNCTIONS = tuple(f"{kind}_function" for kind in KINDS)
 # What is kept between the cells: on a model what it compiled for all replicas, on a Keras variable
 # its variable of the strategy.
 _KEPT = "_tpu_magic_on_replicas"
+_PART = "part_on_a_replica"
 
 
 @dataclass
@@ -46,6 +47,11 @@ class Place:
         self._strategy = strategy
         self._items: dict[int, Any] = {}
         self._alone: dict[int, _Alone] = {}
+        self._scoped: list[Any] = []
+
+    def begin(self, items: Iterable[Any]) -> None:
+        """Note who is of the strategy already: made in its scope by hand, and left in it."""
+        self._scoped = [each for each in items if _is_of(each, self._strategy)]
 
     def take(self, item: Any) -> int:
         """Take a model, layer, optimizer or metric onto the replicas, in place.
@@ -100,21 +106,26 @@ class Place:
         with Held(), self._strategy.scope():
             for item in items:
                 self.join(item)
-            for item in self._items.values():
-                for variable in variables_of(item):
-                    _gather(variable)
+            stay = {id(part) for item in self._scoped for part in _parts_of(item)}
+            for part in (part for item in self._items.values() for part in _parts_of(item)):
+                if id(part) not in stay and isinstance(part, keras.Variable):
+                    _gather(part)
         for item in self._items.values():
             for optimizer in optimizers_of(item):
-                _tell(optimizer, tf.distribute.get_strategy())
+                if id(optimizer) not in stay:
+                    _tell(optimizer, tf.distribute.get_strategy())
         for alone in self._alone.values():
             model, compiled = alone.model, _compiled(alone.model)
-            vars(model)[_KEPT] = (compiled, {name: getattr(model, name) for name in _FUNCTIONS})
-            _give(model, alone.functions if _is_same(compiled, alone.compiled) else {})
-            model._distribute_strategy = None  # noqa: SLF001
+            if id(model) not in stay:
+                functions = {name: getattr(model, name) for name in _FUNCTIONS}
+                vars(model)[_KEPT] = (compiled, functions)
+                _give(model, alone.functions if _is_same(compiled, alone.compiled) else {})
+                model._distribute_strategy = None  # noqa: SLF001
             if alone.jit_compile:
                 model.jit_compile = True
         self._items.clear()
         self._alone.clear()
+        self._scoped.clear()
 
     def _is_outside(self, variable: Any) -> bool:
         return _is_outside(variable.value, self._strategy)
@@ -146,18 +157,18 @@ def _as_first_part(own: Any, strategy: Any) -> Iterator[None]:
 
     Not where the first replica is on another device than `own`, as on a TPU.
     """
-    first = strategy.extended.worker_devices[0]
-    if tf.DeviceSpec.from_string(own.device) != tf.DeviceSpec.from_string(first):
-        yield
-        return
+    first = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
+    is_there = tf.DeviceSpec.from_string(own.device) == first
 
     def create(original: Callable[..., Any]) -> Callable[..., Any]:
         def _create_variable(extended: Any, make: Callable[..., Any], **kwargs: Any) -> Any:
-            parts = iter([own])
+            firsts = iter([own])
 
             def part(**details: Any) -> Any:
-                found = next(parts, None)
-                return make(**details) if found is None else found
+                for part in firsts:
+                    return part if is_there else make(**details)
+                # TensorFlow takes half a millisecond for a name that it has not seen.
+                return make(**{**details, "name": _PART})
 
             return original(extended, part, **kwargs)
 
@@ -200,6 +211,19 @@ def _is_read_together(value: Any) -> bool:
 def _models_of(item: Any) -> list[Any]:
     layers = item._flatten_layers() if isinstance(item, keras.Layer) else ()  # noqa: SLF001
     return [layer for layer in layers if isinstance(layer, keras.Model)]
+
+
+def _parts_of(item: Any) -> list[Any]:
+    """Return all that has a place of its own: variables, optimizers and models."""
+    return [*variables_of(item), *optimizers_of(item), *_models_of(item)]
+
+
+def _is_of(item: Any, strategy: Any) -> bool:
+    """Say whether an object was made in a strategy's scope."""
+    told = [getattr(each, "_distribute_strategy", None) for each in _models_of(item)]
+    told += [getattr(each, "_distribution_strategy", None) for each in optimizers_of(item)]
+    told += [getattr(each.value, "distribute_strategy", None) for each in variables_of(item)]
+    return any(each is strategy for each in told)
 
 
 def _tell(optimizer: Any, strategy: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import time
@@ -143,14 +144,20 @@ class TensorFlow(StartsOnce):
 
     @contextmanager
     def named(self, namespace: Namespace) -> Iterator[None]:
-        """Give the namespace the name `strategy`; what had that name before gets it back."""
-        before = namespace.get("strategy")
+        """Give the namespace the name `strategy`; what had that name before gets it back.
+
+        Else it is taken away: outside of a cell, models are on one device, and steps that the
+        strategy runs on them would train each replica's share on the same variable.
+        """
+        had, before = "strategy" in namespace, namespace.get("strategy")
         namespace["strategy"] = self.strategy
         try:
             yield
         finally:
-            if before is not None and namespace.get("strategy") is self.strategy:
-                namespace["strategy"] = before
+            if namespace.get("strategy") is self.strategy:
+                del namespace["strategy"]
+                if had:
+                    namespace["strategy"] = before
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -174,6 +181,7 @@ class TensorFlow(StartsOnce):
 
                     return reset_default_graph
 
+                inside.enter_context(_no_reduction_logged(tf))
                 with replaced(tf.compat.v1, {"reset_default_graph": again}):
                     yield
 
@@ -347,6 +355,21 @@ def _make_numbers() -> None:
     for kind in (int, float, complex):
         if (name := f"__{kind.__name__}__") not in vars(DistributedVariable):
             setattr(DistributedVariable, name, number(kind))
+
+
+@contextmanager
+def _no_reduction_logged(tf: Any) -> Iterator[None]:
+    """Keep out of a cell's output the lines that a strategy logs for every reduction it traces."""
+
+    def is_wanted(record: logging.LogRecord) -> bool:
+        return record.levelno > logging.INFO or record.module != "cross_device_ops"
+
+    logger = tf.get_logger()
+    logger.addFilter(is_wanted)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_wanted)
 
 
 def installed_build() -> str:
