@@ -110,9 +110,21 @@ fit(model, 32, epochs=1)
     said = " ".join(reply.reports[0]["notes"])
     assert "batch normalization (1 layer)" in said
     assert "synchronized=True" in said
-    assert "dropout (1 layer)" in said
+    assert "random numbers (1 layer: Dropout) are drawn on each replica" in said
     again = on_tensorflow.run("fit(model, 32, epochs=1)")
     assert "normalization" not in " ".join(again.reports[0]["notes"])
+
+
+def test_every_kind_of_layer_that_draws_is_named_on_tensorflow(on_tensorflow):
+    reply = on_tensorflow.run("""
+rows = layers.Input((8, 1))
+hidden = layers.GRU(2, dropout=0.2)(layers.LSTM(2, return_sequences=True)(rows))
+hidden = layers.GaussianNoise(0.1)(layers.Dropout(0)(hidden))
+model = keras.Model(rows, layers.Dense(1)(hidden))
+model.compile("sgd", "mse")
+model.fit(x[:32, :, None], y[:32], verbose=0)
+""")
+    assert "random numbers (2 layers: GRUCell, GaussianNoise)" in reply.reports[0]["notes"][0]
 
 
 def test_synchronized_batch_norm_is_exact_on_tensorflow_and_not_warned_of(on_tensorflow):

@@ -234,6 +234,42 @@ result += [model.test_on_batch(x[:13], y[:13]), model.predict_on_batch(x[:5]),
            model.predict_on_batch(x[:8]), *model.get_weights()]
 result.append(model.train_on_batch(x[:16], y[:16], sample_weight=np.arange(16.0)))
 """),
+    "data that cannot begin again": Program("""
+def batches():
+    while True:
+        for at in range(0, 66, 16):
+            yield x[at:at + 16], y[at:at + 16]
+options = {"epochs": 3, "verbose": 0}
+result = []
+for steps in (5, 2):
+    model = build()
+    model.compile("sgd", "mse")
+    result += [model.fit(batches(), steps_per_epoch=steps, **options).history["loss"],
+               model.evaluate(batches(), steps=4, verbose=0)]
+model = build()
+model.compile("sgd", "mse")
+result += [model.fit(x, y, batch_size=16, steps_per_epoch=2, shuffle=False, **options)
+           .history["loss"], *model.get_weights()]
+"""),
+    "shuffled data": Program("""
+class Batches(keras.utils.PyDataset):
+    order, began = np.arange(66), 0
+    def __len__(self):
+        return 5
+    def __getitem__(self, at):
+        rows = self.order[at * 16:at * 16 + 16]
+        return x[rows], y[rows]
+    def on_epoch_begin(self):
+        self.began += 1
+    def on_epoch_end(self):
+        self.order = self.order[::-1][np.arange(66) % 7 * 9 + np.arange(66) // 7 % 9]
+result, data = [], Batches()
+for source in (dict(x=data), dict(x=x, y=y, batch_size=16, shuffle=True)):
+    model = build()
+    model.compile("sgd", "mse")
+    result.append(model.fit(**source, epochs=2, verbose=0).history["loss"])
+result.append(data.began)
+"""),
     "clear_session": Program("""
 result = []
 for rate in (0.01, 0.1):

@@ -80,7 +80,7 @@ class OnTensorFlow:
             for each in layers
             if isinstance(each, keras.layers.BatchNormalization) and not each.synchronized
         ]
-        drops = [each for each in layers if isinstance(each, keras.layers.Dropout)]
+        draw = [each for each in layers if _draws(each)]
         said = []
         if norms:
             said.append(
@@ -88,10 +88,11 @@ class OnTensorFlow:
                 "each replica's share, so the numbers differ from one device's: "
                 "BatchNormalization(synchronized=True) uses the whole batch's"
             )
-        if drops:
+        if draw:
+            kinds = ", ".join(sorted({type(each).__name__ for each in draw}))
             said.append(
-                f"dropout ({render.count(len(drops), 'layer')}) draws a mask of its own on each "
-                "replica"
+                f"random numbers ({render.count(len(draw), 'layer')}: {kinds}) are drawn on each "
+                "replica for its rows, so the numbers differ from one device's"
             )
         if self._place.compiles_with_xla(model):
             said.append(
@@ -105,6 +106,13 @@ class OnTensorFlow:
     def computed(self) -> bool:
         """Say whether an operation outside of a program ran; asking takes a number."""
         return self._adapter.tensors_made() > self._made + 1
+
+
+def _draws(layer: Any) -> bool:
+    """Say whether a layer draws random numbers; cells of recurrent layers may only be able to."""
+    rates = [getattr(layer, name, None) for name in ("dropout", "recurrent_dropout")]
+    generators = layer._seed_generators  # noqa: SLF001
+    return bool(generators) and (rates == [None, None] or any(rates))
 
 
 # --- objects ----------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def feeding(cell: KerasCell, replicas: int) -> Iterator[None]:
     with ExitStack() as undo:
         undo.enter_context(wrapped_steps(cell, wrap))
         if replicas > 1:
-            build = {"_maybe_symbolic_build": functools.partial(_built_whole, cell)}
+            build = {"_maybe_symbolic_build": functools.partial(_built_later, cell)}
             undo.enter_context(replaced(keras.Model, build))
             undo.enter_context(as_one_device(split))
             undo.enter_context(on_one_replica(cell, replicas, split))
@@ -178,6 +178,7 @@ class SplitStep(Step):
     def __init__(self, *step: Any, ahead: Ahead, split: Split) -> None:
         super().__init__(*step, ahead=ahead)
         self._split = split
+        self._built = False
 
     def __call__(self, iterator: Any) -> Any:
         """Run steps whose losses and gradients are one device's."""
@@ -186,10 +187,24 @@ class SplitStep(Step):
             return logs_of(self.function, super().__call__(iterator))
 
     def _may_be_left_to_keras(self) -> bool:
-        return judged(self) == ""
+        return self._built and judged(self) == ""
+
+    def _build(self, batch: Any) -> None:
+        """Let Keras make what a model or its metrics are still to make, which no replica can."""
+        __tracebackhide__ = True
+        try:
+            with self._split.given(""):
+                self.model._symbolic_build(data_batch=batch)  # noqa: SLF001
+        except RuntimeError:
+            # A model that only its train_step calls the parts of: they are built already, or then.
+            if _is_callable(self.model):
+                raise
+        self._built = True
 
     def _step(self, batch: Any) -> Any:
         __tracebackhide__ = True
+        if not self._built:
+            self._build(whole(batch))
         by_hand = not _shares(batch)  # train_on_batch and its like
         batch = _dealt(batch, self.model.distribute_strategy) if by_hand else batch
         shares = _shares(batch)
@@ -263,23 +278,16 @@ class PredictStep(ModelStep):
         return outputs
 
 
-def _built_whole(cell: KerasCell, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the patch by which a model is built from a whole batch, not from its mean share."""
+def _built_later(cell: KerasCell, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the patch by which a model is built by its first step, not from a batch before it.
+
+    That batch would be lost to the training where the data cannot begin again, as a generator;
+    and of shuffled data, which do, the order would be another one than without a strategy.
+    """
 
     @functools.wraps(original)
-    def _maybe_symbolic_build(model: Any, iterator: Any = None, data_batch: Any = None) -> Any:
-        if not cell.is_here() or iterator is None:
-            return original(model, iterator=iterator, data_batch=data_batch)
-        for _, _, batches in iterator:
-            data_batch = whole(next(batches))
-            break
-        try:
-            return original(model, data_batch=data_batch)
-        except RuntimeError:
-            # A model that only its train_step calls the parts of: they are built already, or then.
-            if _is_callable(model):
-                raise
-            return None
+    def _maybe_symbolic_build(*args: Any, **kwargs: Any) -> Any:
+        return None if cell.is_here() else original(*args, **kwargs)
 
     return _maybe_symbolic_build
 
