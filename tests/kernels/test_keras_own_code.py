@@ -270,6 +270,28 @@ for source in (dict(x=data), dict(x=x, y=y, batch_size=16, shuffle=True)):
     result.append(model.fit(**source, epochs=2, verbose=0).history["loss"])
 result.append(data.began)
 """),
+    "losses of several outputs": Program(
+        """
+result = outputs_of(64) + outputs_of(66)[-1:]
+""",
+        before="""
+def outputs_of(rows):
+    keras.utils.set_random_seed(3)
+    inputs = layers.Input((8,))
+    model = keras.Model(inputs, {"a": layers.Dense(1, name="a")(inputs),
+                                 "b": layers.Dense(2, activation="softmax", name="b")(inputs)})
+    losses = {"a": "mse", "b": keras.losses.SparseCategoricalCrossentropy()}
+    model.compile("sgd", losses, loss_weights={"a": 0.3, "b": 1.0})
+    labels = {"a": y[:rows], "b": (y[:rows] > 0).astype(int)}
+    history = model.fit(x[:rows], labels, batch_size=16, epochs=2, verbose=0,
+                        shuffle=False).history
+    if type(model.layers[1].kernel.value).__name__ == "MirroredVariable":
+        # One device weighs a last batch of its own as one row: that does not add up.
+        parts = 0.3 * np.array(history["a_loss"]) + np.array(history["b_loss"])
+        assert np.allclose(parts, history["loss"], rtol=1e-5), (parts, history["loss"])
+    return [history["a_loss"], history["b_loss"], history["loss"]]
+""",
+    ),
     "clear_session": Program("""
 result = []
 for rate in (0.01, 0.1):

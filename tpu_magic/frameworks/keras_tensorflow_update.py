@@ -9,6 +9,7 @@ is the mean over the replicas before the optimizer sees it.
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,6 +19,7 @@ import keras
 import tensorflow as tf
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.losses import loss as keras_loss
+from keras.src.trainers.compile_utils import CompileLoss
 
 from tpu_magic.frameworks.patches import replaced
 
@@ -27,7 +29,7 @@ _MEAN = "sum_over_batch_size"  # Keras's own default
 class Split:
     """What a step of ours is given while it is run or traced.
 
-    Not asked by thread: MirroredStrategy traces each replica in one of its own.
+    What is given is not asked by thread: MirroredStrategy traces each replica in one of its own.
 
     Attributes
     ----------
@@ -38,6 +40,7 @@ class Split:
     def __init__(self) -> None:
         self._given = ""
         self.told: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._rows = threading.local()
 
     @contextmanager
     def given(self, what: str) -> Iterator[None]:
@@ -47,6 +50,20 @@ class Split:
             yield
         finally:
             self._given = before
+
+    @contextmanager
+    def counting(self, rows: Any) -> Iterator[None]:
+        """Compute losses of a replica that has these rows."""
+        self._rows.here = rows
+        try:
+            yield
+        finally:
+            self._rows.here = None
+
+    @property
+    def rows(self) -> Any:
+        """The rows of this replica while its losses are computed, else None."""
+        return getattr(self._rows, "here", None)
 
     @property
     def in_step(self) -> bool:
@@ -91,6 +108,7 @@ def as_one_device(split: Split) -> Iterator[None]:
         (keras.optimizers.LossScaleOptimizer, {"_tf_apply": _finite_everywhere}),
         (keras.optimizers.Optimizer, {"build": _outside}),
         (keras.metrics.Mean, {"update_state": _once}),
+        (CompileLoss, {"call": _by_rows}),
     )
     with ExitStack() as undo:
         for owner, makers in patches:
@@ -176,11 +194,31 @@ def _once(split: Split, original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def update_state(metric: Any, values: Any, sample_weight: Any = None) -> Any:
-        if sample_weight is None and split.on_share() and not keras.ops.shape(values):
-            sample_weight = 1 / tf.distribute.get_strategy().num_replicas_in_sync
+        if sample_weight is None and split.on_replica() and not keras.ops.shape(values):
+            if split.rows is not None:
+                sample_weight = split.rows
+            elif split.on_share():
+                sample_weight = 1 / tf.distribute.get_strategy().num_replicas_in_sync
         return original(metric, values, sample_weight)
 
     return update_state
+
+
+def _by_rows(split: Split, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the patch by which the loss of each output is a mean over rows, in any program.
+
+    Keras weighs a batch by its rows only where a program is for that number of rows alone, and
+    else as one: then the means of the outputs are not those of the loss that they add up to.
+    """
+
+    @functools.wraps(original)
+    def call(losses: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        first = keras.tree.flatten(y_pred)[0]
+        rows = tf.shape(first)[0] if tf.is_tensor(first) and first.shape.rank else None
+        with split.counting(rows):
+            return original(losses, y_true, y_pred, sample_weight)
+
+    return call
 
 
 # --- updates --------------------------------------------------------------------------------------
