@@ -131,6 +131,27 @@ result = [train(model), *model.get_weights()]
 """,
         whole="its gradient",
     ),
+    "predictions that depend on the other rows": Program(
+        """
+class Center(layers.Layer):
+    def call(self, values):
+        return values - keras.ops.mean(values, axis=0, keepdims=True)
+model = build(Center())
+result = [model.predict(x, batch_size=16, verbose=0), model.predict_on_batch(x[:8])]
+model.compile("sgd", "mse", steps_per_execution=2)
+result += [model.predict(x[:64], batch_size=16, verbose=0), train(model, 64)]
+""",
+        whole="what it predicts for a row",
+    ),
+    "predictions of batches of one size": Program(
+        """
+keras.utils.set_random_seed(3)
+model = keras.Sequential([layers.Input((4, 2), batch_size=16), layers.LSTM(3, stateful=True)])
+result = [model.predict(x[:64].reshape(64, 4, 2), batch_size=16, verbose=0),
+          model.predict_on_batch(x[:16].reshape(16, 4, 2))]
+""",
+        whole="a fixed number of rows",
+    ),
     "a layer of one's own": Program("""
 class Scale(layers.Layer):
     def build(self, shape):

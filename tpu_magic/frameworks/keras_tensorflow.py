@@ -17,6 +17,7 @@ import keras
 from tpu_magic.frameworks.keras_cell import KerasCell
 from tpu_magic.frameworks.keras_tensorflow_place import Place
 from tpu_magic.frameworks.keras_tensorflow_steps import feeding
+from tpu_magic.frameworks.tensorflow import no_reduction_logged
 from tpu_magic.report import render
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class OnTensorFlow:
         if cell.facts.precision in ("high", "highest"):
             cell.say(_PRECISION.format(precision=cell.facts.precision))
         with ExitStack() as undo:
+            undo.enter_context(no_reduction_logged())
             if self.replicas > 1:
                 self._place.begin(reachable(namespace))
                 undo.callback(lambda: self._place.leave(reachable(namespace)))

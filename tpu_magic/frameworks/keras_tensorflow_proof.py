@@ -27,17 +27,21 @@ from tpu_magic.frameworks.patches import replaced
 
 # Losses of Keras's own in which the rows of a batch meet, unless they are told otherwise.
 _MIXING = {"dice", "tversky", "circle"}
-_STEPS = ("train_step", "test_step", "compute_loss", "compute_metrics")
+_STEPS = ("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics")
 # How far float32 (or a narrower type) may stray between two ways to add the same rows.
 _CLOSE, _CLOSE_NARROW = 1e-3, 5e-2
 _NOISE = 1e-6
 _FLOAT32 = 4
 _STILL = 0.37  # what every random number is while a step is tried
 
+_FIXED = "it was made for batches of a fixed number of rows"
+_UNTRIED = "it could not be tried on shares of a batch"
 _DIFFERS = (
     "{} on the whole of a batch is not the mean of those on shares (it is when a loss is a mean "
     "over rows that do not meet)"
 )
+
+_DIFFERS_IN_ROWS = "what it predicts for a row depends on the other rows of its batch"
 
 # Verdicts by the function that Keras made for a model: compiling anew makes another one.
 _verdicts: weakref.WeakKeyDictionary[Callable[..., Any], str] = weakref.WeakKeyDictionary()
@@ -56,9 +60,19 @@ def obstacle(step: ModelStep, split: Split, batch: Any, joined: Any) -> str:
         A batch that is split in equal shares, and the same with all rows on every replica.
     """
     if _rows_made_for(step.model):
-        return "it was made for batches of a fixed number of rows"
+        return _FIXED
     if step.function not in _verdicts:
         tried = _tried(step, split, batch, joined) if doubtful(step.model) else ""
+        _verdicts[step.function] = tried
+    return _verdicts[step.function]
+
+
+def obstacle_to_predictions(step: ModelStep, batch: Any, joined: Any) -> str:
+    """Return what stands against predicting a batch in shares, as `obstacle` for other steps."""
+    if _rows_made_for(step.model):
+        return _FIXED
+    if step.function not in _verdicts:
+        tried = _tried_predicting(step, batch, joined) if doubtful(step.model) else ""
         _verdicts[step.function] = tried
     return _verdicts[step.function]
 
@@ -81,6 +95,12 @@ def doubtful(model: Any) -> bool:
         or any(not _splits(loss) for loss in _losses(model))
         or any(not _is_keras(type(metric)) for metric in metrics)
     )
+
+
+def _closeness(model: Any) -> float:
+    layers = model._flatten_layers()  # noqa: SLF001
+    narrow = any(tf.as_dtype(each.compute_dtype).size < _FLOAT32 for each in layers)
+    return _CLOSE_NARROW if narrow else _CLOSE
 
 
 def _rows_made_for(model: Any) -> bool:
@@ -128,10 +148,8 @@ def _tried(step: ModelStep, split: Split, batch: Any, joined: Any) -> str:
         with split.given("whole"):
             whole = _values(step.model, step.kind, joined)
     except Exception:  # noqa: BLE001 - a step that fails does so again where its person sees it
-        return "it could not be tried on shares of a batch"
-    layers = step.model._flatten_layers()  # noqa: SLF001
-    narrow = any(tf.as_dtype(each.compute_dtype).size < _FLOAT32 for each in layers)
-    close = _CLOSE_NARROW if narrow else _CLOSE
+        return _UNTRIED
+    close = _closeness(step.model)
     if not _same(shares.gradients, whole.gradients, close):
         return _DIFFERS.format("its gradient")
     for name, value in whole.metrics.items():
@@ -179,6 +197,21 @@ def _same(these: list[Any], those: list[Any], close: float) -> bool:
         <= close * size + noise
         for this, that, size in zip(these, those, sizes, strict=True)
     )
+
+
+def _tried_predicting(step: ModelStep, batch: Any, joined: Any) -> str:
+    """Predict the shares of a batch and the whole of it, and compare."""
+
+    def predicted(values: Any) -> list[Any]:
+        return [np.asarray(each) for each in keras.tree.flatten(step.function([values]))]
+
+    try:
+        shares, whole = predicted(batch), predicted(joined)
+    except Exception:  # noqa: BLE001 - raised again where its person sees it
+        return _UNTRIED
+    # Each replica predicted the whole.
+    once = [values[: len(other)] for values, other in zip(whole, shares, strict=True)]
+    return "" if _same(shares, once, _closeness(step.model)) else _DIFFERS_IN_ROWS
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from tpu_magic.frameworks.keras_cell import KerasCell
 from tpu_magic.frameworks.keras_steps import ModelStep, wrapped_steps
 from tpu_magic.frameworks.keras_tensorflow_logs import logs_of, results_of_all_replicas
 from tpu_magic.frameworks.keras_tensorflow_loops import on_one_replica
-from tpu_magic.frameworks.keras_tensorflow_proof import judged, obstacle
+from tpu_magic.frameworks.keras_tensorflow_proof import judged, obstacle, obstacle_to_predictions
 from tpu_magic.frameworks.keras_tensorflow_update import Split, as_one_device
 from tpu_magic.frameworks.patches import replaced
 
@@ -39,7 +39,7 @@ def feeding(cell: KerasCell, replicas: int) -> Iterator[None]:
 
     def wrap(function: Any, model: Any, kind: str, cell: KerasCell) -> ModelStep:
         if kind == "predict":
-            return PredictStep(function, model, kind, cell)
+            return PredictStep(function, model, kind, cell, split=split)
         if replicas == 1:
             return Step(function, model, kind, cell, ahead=ahead)
         return SplitStep(function, model, kind, cell, ahead=ahead, split=split)
@@ -223,9 +223,8 @@ class SplitStep(Step):
     def _obstacle(self, batch: Any) -> str:
         """Return what stands against splitting this model's batches; said once in the report."""
         against = obstacle(self, self._split, batch, whole(batch))
-        if against and self.model not in self._split.told:
-            self._split.told.add(self.model)
-            self.cell.say(_NOT_SPLIT.format(model=self.model.name, against=against))
+        if against:
+            _say_not_split(self, self._split, against)
         return against
 
     def _run_whole(self, batch: Any) -> Any:
@@ -260,22 +259,50 @@ class SplitStep(Step):
 
 
 class PredictStep(ModelStep):
-    """A predict function: rows are independent, so that any split gives the right values."""
+    """A predict function: rows stand for themselves, or each replica predicts all of them."""
+
+    def __init__(self, *step: Any, split: Split) -> None:
+        super().__init__(*step)
+        self._split = split
 
     def __call__(self, data: Any) -> Any:
         """Predict a list of batches."""
         __tracebackhide__ = True
         strategy = self.model.distribute_strategy
-        by_hand = strategy.num_replicas_in_sync > 1 and not _shares(data)  # predict_on_batch
-        outputs = self.function([_dealt(batch, strategy) for batch in data] if by_hand else data)
-        for batch in data:
-            shares = _shares(batch)
-            self.cell.count(self.kind, sum(shares) if shares else _rows(batch), whole=False)
-        if by_hand:
-            # Where the rows could not be dealt out, each replica computed all of them.
-            rows = _rows(data)
-            outputs = keras.tree.map_structure(lambda values: values[:rows], outputs)
+        if strategy.num_replicas_in_sync == 1:
+            outputs, rows = self.function(data), [_rows(batch) for batch in data]
+        else:
+            # A predict_on_batch brings them whole.
+            dealt = [each if _shares(each) else _dealt(each, strategy) for each in data]
+            rows = [_rows(whole(batch)) for batch in dealt]
+            outputs = self._predicted(dealt, rows)
+        for each in rows:
+            self.cell.count(self.kind, each, whole=False)
         return outputs
+
+    def _predicted(self, batches: list[Any], rows: list[int | None]) -> Any:
+        __tracebackhide__ = True
+        is_split = [bool(_shares(batch)) for batch in batches]
+        if all(is_split):
+            against = obstacle_to_predictions(self, batches[0], whole(batches[0]))
+            if not against:
+                return self.function(batches)
+            _say_not_split(self, self._split, against)
+        # Each replica computes all rows, and the outputs of all replicas come one after another.
+        parts = [
+            keras.tree.map_structure(lambda values, many=many: values[:many], self.function([each]))
+            for each, many in zip(map(whole, batches), rows, strict=True)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        return keras.tree.map_structure(lambda *values: tf.concat(values, 0), *parts)
+
+
+def _say_not_split(step: ModelStep, split: Split, against: str) -> None:
+    """Say once for a model that its batches are not split."""
+    if step.model not in split.told:
+        split.told.add(step.model)
+        step.cell.say(_NOT_SPLIT.format(model=step.model.name, against=against))
 
 
 def _built_later(cell: KerasCell, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -181,7 +181,6 @@ class TensorFlow(StartsOnce):
 
                     return reset_default_graph
 
-                inside.enter_context(_no_reduction_logged(tf))
                 with replaced(tf.compat.v1, {"reset_default_graph": again}):
                     yield
 
@@ -291,6 +290,7 @@ class TensorFlowCell:
             tf.random.set_seed(self._options.seed)
         self.facts.notes += notes(self._adapter, self._options)
         with ExitStack() as undo:
+            undo.enter_context(no_reduction_logged())
             undo.enter_context(self._adapter.named(namespace))
             undo.enter_context(self._adapter.scope())
             self._before = self._adapter.counters()
@@ -358,8 +358,9 @@ def _make_numbers() -> None:
 
 
 @contextmanager
-def _no_reduction_logged(tf: Any) -> Iterator[None]:
+def no_reduction_logged() -> Iterator[None]:
     """Keep out of a cell's output the lines that a strategy logs for every reduction it traces."""
+    import tensorflow as tf
 
     def is_wanted(record: logging.LogRecord) -> bool:
         return record.levelno > logging.INFO or record.module != "cross_device_ops"
