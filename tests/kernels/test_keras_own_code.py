@@ -211,6 +211,16 @@ model = keras.Sequential([layers.Input((6,)), layers.Embedding(9, 4, mask_zero=T
 model.compile(keras.optimizers.SGD(0.3), keras.losses.SparseCategoricalCrossentropy(True))
 result = [train(model), *model.get_weights()]
 """),
+    "gradients of a few rows of a table": Program("""
+x, result = np.random.default_rng(2).integers(0, 9, size=(66, 6)), []
+for optimizer in ("adam", "rmsprop"):
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([layers.Input((6,)), layers.Embedding(12, 4),
+                              layers.GlobalAveragePooling1D(), layers.Dense(1)])
+    model.compile(keras.optimizers.get({"class_name": optimizer,
+                                        "config": {"learning_rate": 0.05}}), "mse")
+    result += [train(model), *model.get_weights()]
+"""),
     "clips": Program("""
 result = []
 for clip in ({"clipnorm": 0.1}, {"clipvalue": 0.05}, {"global_clipnorm": 0.1}):

@@ -232,6 +232,8 @@ def _mean_first(split: Split, original: Callable[..., Any]) -> Callable[..., Any
         if not split.on_replica():
             return original(optimizer, grads, variables)
         here = tf.distribute.get_replica_context()
+        if not split.on_share():
+            grads = [_of_first_replica(gradient) for gradient in grads]
         means = here.all_reduce(tf.distribute.ReduceOp.MEAN, list(grads))
         if not (optimizer.gradient_accumulation_steps or optimizer.ema_overwrite_frequency):
             return original(optimizer, means, variables)
@@ -247,6 +249,18 @@ def _mean_first(split: Split, original: Callable[..., Any]) -> Callable[..., Any
         return here.merge_call(across, args=(means,))
 
     return _backend_apply_gradients
+
+
+def _of_first_replica(gradient: Any) -> Any:
+    """Let slices that every replica has count once: an optimizer squares each of them."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    here = tf.distribute.get_replica_context()
+    factor = here.num_replicas_in_sync * tf.cast(
+        tf.equal(here.replica_id_in_sync_group, 0), tf.int32
+    )
+    values = gradient.values * tf.cast(factor, gradient.values.dtype)
+    return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
 
 
 def _finite_everywhere(split: Split, original: Callable[..., Any]) -> Callable[..., Any]:
